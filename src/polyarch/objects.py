@@ -127,10 +127,11 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
 
 
 class NodeSystemInfo(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 NodeSystemInfo: the platform that the kubelet was built for."""
+    """core/v1 NodeSystemInfo: the platform that the kubelet was built for, and its runtime."""
 
     architecture: str = ""
     operating_system: str = ""
+    container_runtime_version: str = ""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

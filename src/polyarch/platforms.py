@@ -103,6 +103,13 @@ _VARIANTS: dict[tuple[str, str], str] = {
     ("arm", "8"): "v8",
 }
 _ARM_VARIANTS = ("v5", "v6", "v7", "v8")
+_SPECIAL_VARIANTS = {
+    "386": re.compile(""),
+    "amd64": re.compile("(v[234])?"),
+    "arm": re.compile("v[5-8]"),
+    "arm64": re.compile(r"(v8\.[1-9]|v9(\.[0-9])?)?"),
+}
+"""Variants of which there are processors; of other architectures any may be."""
 _PART = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _SYSTEM_WITH_VERSION = re.compile(r"([A-Za-z0-9_.-]+)\(([A-Za-z0-9_.-]+)\)", re.ASCII)
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -265,6 +272,10 @@ class PlatformSet(msgspec.Struct, frozen=True, gc=False):
             raise TypeError("the set of all platforms cannot be listed; check is_everything first")
         return self.members
 
+    def having(self, more: Iterable[NodePlatform]) -> "PlatformSet":
+        """The set with these as well."""
+        return self if self.members is None else PlatformSet(self.members.union(more))
+
     def __and__(self, other: "PlatformSet") -> "PlatformSet":
         if self.members is None:
             return other
@@ -291,17 +302,80 @@ PlatformSet.EVERYTHING = PlatformSet(None)
 def node_platforms(platforms: Iterable[Platform]) -> tuple[NodePlatform, ...]:
     """The platforms of nodes that run an image with these, without duplicates, sorted.
 
-    A variant that no runtime takes by itself (amd64/v3) counts only if the image has nothing else. Nodes of amd64 run
-    386 as well. An architecture that is not a valid label value (empty, too long, odd characters) is left out, and so
-    is WebAssembly.
+    A variant that no runtime takes by itself (amd64/v3) counts only if the image has nothing else, and if there are
+    such processors. Nodes of amd64 run 386 as well. An architecture that is not a valid label value (empty, too long,
+    odd characters) is left out, and so is WebAssembly.
     """
     possible = [each for each in platforms if each.os in NODE_SYSTEMS and not each.is_wasm]
-    usual = [each for each in possible if each.is_usual] or possible
-    pairs = {each.node for each in usual if _LABEL_VALUE.fullmatch(each.architecture)}
-    pairs |= {
-        NodePlatform(pair.os, node) for pair in pairs for node, runs in FOREIGN.items() if runs == pair.architecture
+    usual = {each.node for each in possible if each.is_usual}
+    usual |= {
+        NodePlatform(pair.os, node) for pair in usual for node, runs in FOREIGN.items() if runs == pair.architecture
     }
-    return tuple(sorted(pairs))
+    pairs = usual or _special(possible)
+    return tuple(sorted(pair for pair in pairs if _LABEL_VALUE.fullmatch(pair.architecture)))
+
+
+def _special(platforms: Iterable[Platform]) -> set[NodePlatform]:
+    """The nodes whose runtime may have been told to take one of these."""
+    known = ((each, _SPECIAL_VARIANTS.get(each.architecture)) for each in platforms)
+    return {each.node for each, variants in known if variants is None or variants.fullmatch(each.variant)}
+
+
+CRI_O: str = "cri-o"
+"""How ``status.nodeInfo.containerRuntimeVersion`` of a node begins that has CRI-O."""
+_LITERAL_VARIANTS: dict[str, tuple[str, ...]] = {"arm": ("", "v5", "v6", "v7"), "arm64": ("", "v8")}
+
+
+class NodeRuntimes(msgspec.Struct, frozen=True, gc=False):
+    """Which platforms of nodes have CRI-O, whose choice from an index differs from containerd's."""
+
+    crio: frozenset[NodePlatform] = frozenset()
+    """All of their nodes have it."""
+    mixed: frozenset[NodePlatform] = frozenset()
+    """Some of their nodes have it."""
+    is_known: bool = False
+
+    @classmethod
+    def of(cls, nodes: Iterable[tuple[NodePlatform, str]]) -> "NodeRuntimes":
+        """``nodes``: the platform of each, and its ``containerRuntimeVersion``."""
+        found: dict[NodePlatform, set[bool]] = {}
+        for platform, runtime in nodes:
+            found.setdefault(platform, set()).add(is_crio(runtime))
+        return cls(
+            frozenset(platform for platform, has in found.items() if has == {True}),
+            frozenset(platform for platform, has in found.items() if len(has) > 1),
+            is_known=True,
+        )
+
+
+NO_RUNTIMES = NodeRuntimes()
+"""Nothing is known of them."""
+
+
+def is_crio(runtime: str) -> bool:
+    """Whether a node's ``containerRuntimeVersion`` is that of CRI-O."""
+    return runtime.partition(":")[0] == CRI_O
+
+
+def crio_platforms(stated: Iterable[tuple[Platform, str]]) -> tuple[NodePlatform, ...]:
+    """The same as :func:`node_platforms` for nodes that have CRI-O, which takes an entry of an index only if it spells
+    the node's own architecture: no other spelling, no programs of another architecture, and of variants those that
+    arm and arm64 are known to have. Features of an operating system are not looked at.
+
+    ``stated``: each platform, and how its author wrote it, where that differs. Source: ``WantedPlatforms`` and
+    ``MatchesPlatform`` of containers/image, ``internal/pkg/platform``.
+    """
+    possible = [(each, text) for each, text in stated if each.os in NODE_SYSTEMS and not each.is_wasm]
+    taken = {each.node for each, text in possible if _is_literal(each, text)}
+    if not taken and not any(each.is_usual for each, _ in possible):
+        taken = _special(each for each, _ in possible)
+    return tuple(sorted(pair for pair in taken if _LABEL_VALUE.fullmatch(pair.architecture)))
+
+
+def _is_literal(platform: Platform, text: str) -> bool:
+    written = text.split("/") if text else [*platform.node, platform.variant]
+    system, architecture, variant, *_ = [*written, ""]
+    return (system, architecture) == platform.node and variant in _LITERAL_VARIANTS.get(architecture, ("",))
 
 
 def foreign_architectures(platforms: Iterable[Platform]) -> tuple[str, ...]:
@@ -311,29 +385,28 @@ def foreign_architectures(platforms: Iterable[Platform]) -> tuple[str, ...]:
     return tuple(sorted({pair.architecture for pair in node_platforms(found) if pair not in own}))
 
 
-def shared_platforms(sets: Iterable[PlatformSet]) -> PlatformSet:
+def shared_platforms(sets: Iterable[PlatformSet], legacy: Iterable[PlatformSet] | None = None) -> PlatformSet:
     """The platforms of the nodes that run images with all of these: the intersection.
 
     Where that leaves nothing but 32-bit ARM, which hardly a node is, nodes of arm64 count as well: containerd pulls
-    such images for them, and most of their processors run them.
+    such images for them, and most of their processors run them. ``legacy``: the sets with these nodes, where the
+    caller knows more of them.
     """
     given = list(sets)
     common = reduce(and_, given, PlatformSet.EVERYTHING)
     if common.members is None or any(pair.architecture not in LEGACY.values() for pair in common.members):
         return common
-    return reduce(and_, map(_with_legacy, given), PlatformSet.EVERYTHING) or common
+    if legacy is None:
+        legacy = (each.having(legacy_platforms(each.members or ())) for each in given)
+    return reduce(and_, legacy, PlatformSet.EVERYTHING) or common
 
 
-def _with_legacy(platforms: PlatformSet) -> PlatformSet:
-    if platforms.members is None:
-        return platforms
-    more = {
-        NodePlatform(pair.os, node)
-        for pair in platforms.members
-        for node, runs in LEGACY.items()
-        if runs == pair.architecture
+def legacy_platforms(platforms: Iterable[NodePlatform]) -> tuple[NodePlatform, ...]:
+    """The nodes that most often run programs of one of these platforms, though it is not their own; sorted."""
+    found = {
+        NodePlatform(pair.os, node) for pair in platforms for node, runs in LEGACY.items() if runs == pair.architecture
     }
-    return PlatformSet(platforms.members | more)
+    return tuple(sorted(found))
 
 
 def are_wasm(platforms: Iterable[Platform]) -> bool:

@@ -132,3 +132,15 @@ def tolerating(taint: Taint) -> Toleration:
     """The toleration that covers this taint and nothing else, as polyarch writes it: with its operator, which
     other controllers compare, and for ever."""
     return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+
+
+def parse_taint(text: str) -> Taint | None:
+    """The taint that ``key=value:effect`` names; None for another text."""
+    left, colon, effect = text.strip().rpartition(":")
+    key, _, value = left.partition("=")
+    return Taint(key=key, value=value, effect=effect) if colon and key and effect else None
+
+
+def parse_taints(text: str) -> tuple[Taint, ...]:
+    """The taints of a list with commas; what is not one is passed over."""
+    return tuple(taint for each in text.split(",") if (taint := parse_taint(each)) is not None)

@@ -6,10 +6,10 @@ from hypothesis import given
 from taint_nodes import Json, document, node, patched, record_of, taints_of
 
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.taints.node_rules import Kind, decide_node, parse_record
+from polyarch.taints.node_rules import Kind, decide_node
 from polyarch.taints.patch import node_patch
 from polyarch.taints.settings import TaintSettings
-from polyarch.tolerations import EFFECTS, Taint
+from polyarch.tolerations import EFFECTS, Taint, parse_taints
 
 pytestmark = pytest.mark.req("TN-022")
 
@@ -47,7 +47,7 @@ def is_ours(text: str, record: str | None, settings: TaintSettings, others: list
     """Ownership as TN-022 says it, written a second time; ``others`` are all taints of the node."""
     left, _, effect = text.rpartition(":")
     key, _, value = left.partition("=")
-    for entry in parse_record(record or ""):
+    for entry in parse_taints(record or ""):
         if text == str(entry):
             return True
         if str(entry) not in others and key == entry.key and (value == entry.value or effect == entry.effect):

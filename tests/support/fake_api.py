@@ -205,6 +205,13 @@ class FakeApi:
         found = [keep(_typed(document, type)) for document in self._selected(resource, selection)]
         return ListResult(found, str(self.version))
 
+    async def column(self, resource: Resource, name: str) -> dict[str, str]:
+        """The runtimes of nodes."""
+        await self._before("list", resource, "")
+        nodes = self.of(resource) if name == "Container-Runtime" else []
+        info = {each["metadata"]["name"]: each.get("status", {}).get("nodeInfo", {}) for each in nodes}
+        return {node: said.get("containerRuntimeVersion", "<unknown>") for node, said in info.items()}
+
     async def list_page(
         self, resource: Resource, selection: ListOptions, *, type: Any, continue_token: str = "", limit: int = 500
     ) -> Page[Any]:
@@ -247,8 +254,11 @@ class FakeApi:
         return resource not in self.unserved
 
     async def raw(self, method: str, path: str) -> bytes:
-        """Nothing but the server's version."""
+        """The server's version and groups."""
         self.requests.append((method.lower(), path, ""))
+        if path == "/apis":
+            groups = sorted({kind.group for kind in self.kinds if kind.group and kind not in self.unserved})
+            return msgspec.json.encode({"groups": [{"name": each} for each in groups]})
         if path != "/version":
             raise NotFound(404, reason="NotFound", message="the server could not find the requested resource")
         return b'{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}'

@@ -15,7 +15,7 @@ from polyarch.placement.decision import NO_SIGNER, LookupProgress, PlacementDeci
 from polyarch.placement.patch import controller_patch
 from polyarch.placement.rules import ExaminedPod, PodFacts, decide, examine
 from polyarch.placement.settings import ScoringSource, Settings
-from polyarch.platforms import Platform
+from polyarch.platforms import NO_RUNTIMES, NodePlatform, NodeRuntimes, Platform
 
 APP = "quay.io/team/app:1"
 SIDE = "quay.io/team/side:2"
@@ -148,6 +148,8 @@ def look(
     sources: tuple[ScoringSource, ...] = (),
     stored: bool = False,
     nodes: Sequence[str] = (),
+    coming: Sequence[str] = (),
+    runtimes: Mapping[str, str] | None = None,
     signer: RecordSigner = NO_SIGNER,
     record_was_sent: bool = True,
 ) -> ExaminedPod:
@@ -160,6 +162,14 @@ def look(
             sources=sources,
             stored=stored,
             nodes=frozenset(Platform.parse(each).node for each in nodes),
+            coming=frozenset(NodePlatform(*each.partition("/")[::2]) for each in coming),
+            runtimes=NO_RUNTIMES
+            if runtimes is None
+            else NodeRuntimes.of(
+                (Platform.parse(each).node, runtime)
+                for each, several in runtimes.items()
+                for runtime in several.split()
+            ),
             signer=signer,
             record_was_sent=record_was_sent,
         )

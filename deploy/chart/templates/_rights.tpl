@@ -199,6 +199,44 @@
   - get
   - patch
 - apiGroups:
+  - karpenter.sh
+  resources:
+  - nodepools
+  verbs:
+  - list
+- apiGroups:
+  - machine.openshift.io
+  resources:
+  - machinesets
+  verbs:
+  - list
+- apiGroups:
+  - cluster.x-k8s.io
+  resources:
+  - machinedeployments
+  - machinesets
+  - machinepools
+  verbs:
+  - list
+- apiGroups:
+  - eks.services.k8s.aws
+  resources:
+  - nodegroups
+  verbs:
+  - list
+- apiGroups:
+  - container.cnrm.cloud.google.com
+  resources:
+  - containernodepools
+  verbs:
+  - list
+- apiGroups:
+  - containerservice.azure.com
+  resources:
+  - managedclustersagentpools
+  verbs:
+  - list
+- apiGroups:
   - ''
   resources:
   - pods/eviction

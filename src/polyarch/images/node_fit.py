@@ -19,10 +19,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from polyarch.images.constraints import Compatibility, constraints_of, system_of
-from polyarch.images.pod_images import ImageEffect, ImageFacts
+from polyarch.images.constraints import constraints_of, system_of
 from polyarch.objects import Node, Pod, RuntimeClass
-from polyarch.platforms import NodePlatform, PlatformSet, normal_architecture, normal_system, shared_platforms
+from polyarch.platforms import NodePlatform, PlatformSet, is_crio, normal_architecture, normal_system
 from polyarch.selectors import InvalidSelector, NodeTerm, admits, is_label_key
 from polyarch.tolerations import NO_EXECUTE, NO_SCHEDULE, REPELS, Taint, Toleration, is_passing, is_tolerated
 
@@ -60,6 +59,7 @@ class NodeView(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
     before: tuple[Taint, ...] = ()
     after: tuple[Taint, ...] = ()
+    has_crio: bool = False
 
     @classmethod
     def of(cls, node: Node, *, before: Iterable[Taint] | None = None, after: Iterable[Taint] = ()) -> "NodeView":
@@ -73,6 +73,7 @@ class NodeView(msgspec.Struct, frozen=True):
             labels=labels,
             before=tuple(_timeless((*carried, *cordon))),
             after=tuple(_timeless((*after, *cordon))),
+            has_crio=is_crio(info.container_runtime_version),
         )
 
     @property
@@ -178,24 +179,6 @@ def _invalid_fields(pod: Pod) -> Iterator[str]:
             yield f"schedulingGates[{number}].name: {gate.name[:100]!r} is not a qualified name"
 
 
-def common_platforms(images: Iterable[ImageFacts], compatibility: Compatibility = ()) -> PlatformSet:
-    """The platforms of the nodes that run all of these images. An image without an answer restricts nothing.
-
-    ``compatibility``: architectures of nodes that run programs of others.
-    """
-    sets = (PlatformSet.of(each.platforms) for each in images if each.effect is ImageEffect.CONSTRAINS)
-    common = shared_platforms(sets)
-    if common.members is None or not compatibility:
-        return common
-    foreign = {
-        NodePlatform(platform.os, node)
-        for node, runs in compatibility
-        for platform in common.members
-        if platform.architecture in runs
-    }
-    return PlatformSet(common.members | foreign)
-
-
 class PodRequirements(msgspec.Struct, frozen=True):
     """What decides where a pod may run. Equal requirements are equal values."""
 
@@ -209,6 +192,8 @@ class PodRequirements(msgspec.Struct, frozen=True):
     """The node that the pod names itself: no scheduler is asked."""
     platforms: PlatformSet = PlatformSet.EVERYTHING
     """What all of its images run on."""
+    on_crio: PlatformSet | None = None
+    """The same on nodes that have CRI-O; None: no other."""
     system: str = ""
     """The operating system of its nodes; empty: whatever its images run on."""
     refused: str = ""
@@ -222,6 +207,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
         *,
         by_controller: bool = False,
         platforms: PlatformSet = PlatformSet.EVERYTHING,
+        on_crio: PlatformSet | None = None,
         refused: str = "",
     ) -> "PodRequirements":
         """``added``: the tolerations that the pod gets; ``by_controller``: it is a DaemonSet's.
@@ -241,6 +227,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
             after=(*own, *added),
             node_name=pod.spec.node_name,
             platforms=platforms,
+            on_crio=on_crio if on_crio != platforms else None,
             system=stated,
             refused=refused,
         )
@@ -305,14 +292,16 @@ def mismatch(pod: PodRequirements, node: NodeView, when: When = "before") -> Mis
         return Mismatch(MismatchKind.REFUSED, pod.refused)
     if pod.node_name not in ("", node.name):
         return Mismatch(MismatchKind.NODE_NAME, f"it names node {pod.node_name}")
-    return not_running(pod, node.platform) or _not_scheduled(pod, node, when)
+    return not_running(pod, node.platform, has_crio=node.has_crio) or _not_scheduled(pod, node, when)
 
 
-def not_running(pod: PodRequirements, platform: NodePlatform) -> Mismatch | None:
+def not_running(pod: PodRequirements, platform: NodePlatform, *, has_crio: bool = False) -> Mismatch | None:
     """Why the pod would not run on a node of this platform although it were scheduled there."""
     if pod.system not in ("", platform.os):
         return Mismatch(MismatchKind.SYSTEM, f"it is for {pod.system}, and the node runs {platform.os}")
-    if platform not in pod.platforms:
+    if has_crio and pod.on_crio is not None and platform in pod.platforms and platform not in pod.on_crio:
+        return Mismatch(MismatchKind.IMAGES, f"its CRI-O finds nothing for {platform} in the index of an image")
+    if platform not in pod.platforms and not (has_crio and pod.on_crio is not None and platform in pod.on_crio):
         return Mismatch(MismatchKind.IMAGES, f"its images run on {pod.platforms}, and not on {platform}")
     return None
 
@@ -427,7 +416,7 @@ class ClusterView:
             alike: dict[object, list[NodeView]] = {}
             for node in self._nodes:
                 asked = tuple((key, node.labels[key]) for key in sorted(keys) if key in node.labels)
-                alike.setdefault((node.platform, asked, node.before, node.after), []).append(node)
+                alike.setdefault((node.platform, node.has_crio, asked, node.before, node.after), []).append(node)
             self._classes[keys] = [_NodeClass(nodes[0], len(nodes)) for nodes in alike.values()]
         return self._classes[keys]
 

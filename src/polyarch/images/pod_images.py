@@ -8,18 +8,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from polyarch.images.constraints import Compatibility
 from polyarch.objects import Pod
 from polyarch.oci.inspection import WASM, Entry, Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse, unqualified
 from polyarch.platforms import (
+    NO_RUNTIMES,
     NODE_SYSTEMS,
     NodePlatform,
+    NodeRuntimes,
     PlatformSet,
+    crio_platforms,
     foreign_architectures,
+    legacy_platforms,
     node_platforms,
     shared_platforms,
 )
@@ -58,10 +63,37 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Architecture names of the image that are not valid on nodes."""
     foreign: tuple[str, ...] = ()
     """Architectures of ``platforms`` whose nodes run the image's programs of another one."""
+    legacy: tuple[NodePlatform, ...] = ()
+    """Platforms of nodes that most often run it, and count where nothing else is left."""
+    crio: tuple[NodePlatform, ...] | None = None
+    """Of an index: the platforms of the nodes with CRI-O that find an entry in it."""
+    runtimes: NodeRuntimes = NO_RUNTIMES
+    """Those of the cluster that the platforms hold for; until they are known, containerd's choice counts."""
 
     @property
     def is_pending(self) -> bool:
         return self.effect is ImageEffect.UNRESOLVED and not self.error_class
+
+    def on(self, runtimes: NodeRuntimes) -> "ImageFacts":
+        """The image on nodes that have these runtimes: of platforms that have CRI-O only, what it finds counts."""
+        crio, found = runtimes.crio, self.crio
+        if found is None or crio.isdisjoint((*self.platforms, *self.legacy, *found)):
+            return self if runtimes is self.runtimes else msgspec.structs.replace(self, runtimes=runtimes)
+        kept = {each for each in self.platforms if each not in crio} | crio.intersection(found)
+        architectures = {each.architecture for each in kept}
+        return msgspec.structs.replace(
+            self,
+            platforms=tuple(sorted(kept)),
+            legacy=tuple(each for each in self.legacy if each not in crio),
+            foreign=tuple(each for each in self.foreign if each in architectures),
+            runtimes=runtimes,
+        )
+
+    @property
+    def disputed(self) -> frozenset[NodePlatform]:
+        """Platforms of which the nodes with CRI-O and those with containerd disagree about the image."""
+        mixed = self.runtimes.mixed
+        return frozenset() if self.crio is None else mixed & {*self.platforms, *self.legacy} - {*self.crio}
 
     @property
     def failure(self) -> str:
@@ -223,35 +255,48 @@ def _standing_in(inspection: Inspection, use: ImageUse, *, final: bool, stale_fo
 
 
 def _resolved(use: ImageUse, inspection: Inspection) -> ImageFacts:
-    platforms, dropped, foreign = _platforms(inspection.entries)
+    known = _platforms(inspection.entries)
     return ImageFacts(
         text=use.text,
         effect=ImageEffect.CONSTRAINS,
         note=_digest_note(inspection),
-        platforms=platforms,
+        platforms=known.platforms,
         stale=inspection.stale,
         always=use.always,
-        dropped=dropped,
-        foreign=foreign,
+        dropped=known.dropped,
+        foreign=known.foreign,
+        legacy=known.legacy,
+        crio=known.crio if inspection.kind == "index" else None,
     )
 
 
-_Compared = tuple[tuple[NodePlatform, ...], tuple[str, ...], tuple[str, ...]]
+class _EntryPlatforms(NamedTuple):
+    """What the entries of an image say of nodes; the members are those of :class:`ImageFacts`."""
+
+    platforms: tuple[NodePlatform, ...]
+    dropped: tuple[str, ...]
+    foreign: tuple[str, ...]
+    legacy: tuple[NodePlatform, ...]
+    crio: tuple[NodePlatform, ...]
 
 
-def _platforms(entries: tuple[Entry, ...]) -> _Compared:
-    """The node platforms of these entries, architecture names that are not valid on nodes, and the architectures that
-    run programs of others."""
+def _platforms(entries: tuple[Entry, ...]) -> _EntryPlatforms:
     return (_compared if len(entries) <= MAX_ENTRIES else _compared.__wrapped__)(entries)
 
 
 @lru_cache(maxsize=4096)
-def _compared(entries: tuple[Entry, ...]) -> _Compared:
+def _compared(entries: tuple[Entry, ...]) -> _EntryPlatforms:
     stated = [entry.platform for entry in entries if not entry.platform.is_wasm]
     platforms = node_platforms(stated)
     valid = {pair.architecture for pair in platforms} | {each.architecture for each in stated if not each.is_usual}
     named = {each.architecture for each in stated if each.os in NODE_SYSTEMS}
-    return platforms, tuple(sorted(named - valid)), foreign_architectures(stated)
+    return _EntryPlatforms(
+        platforms,
+        tuple(sorted(named - valid)),
+        foreign_architectures(stated),
+        legacy_platforms(platforms),
+        crio_platforms((entry.platform, entry.stated) for entry in entries),
+    )
 
 
 def _neutral(use: ImageUse, inspection: Inspection) -> ImageFacts:
@@ -296,6 +341,30 @@ def _host(use: ImageUse, inspection: Inspection) -> str:
 def _digest_note(inspection: Inspection) -> str:
     """The first 12 hex digits; an answer from a platforms file may have no digest."""
     return inspection.digest.partition(":")[2][:12] or "resolved"
+
+
+def common_platforms(images: Iterable[ImageFacts], compatibility: Compatibility = ()) -> PlatformSet:
+    """The platforms of the nodes that run all of these images. An image without an answer restricts nothing.
+
+    ``compatibility``: architectures of nodes that run programs of others.
+    """
+    found = [each for each in images if each.effect is ImageEffect.CONSTRAINS]
+    sets = [PlatformSet.of(each.platforms) for each in found]
+    common = shared_platforms(sets, (each.having(image.legacy) for each, image in zip(sets, found, strict=True)))
+    return common.having(
+        NodePlatform(platform.os, node)
+        for node, runs in compatibility
+        for platform in common.members or ()
+        if platform.architecture in runs
+    )
+
+
+def on_crio(images: Iterable[ImageFacts]) -> list[ImageFacts]:
+    """The images as nodes take them that have CRI-O."""
+    return [
+        each.on(NodeRuntimes(frozenset((*each.platforms, *each.legacy, *(each.crio or ()))), is_known=True))
+        for each in images
+    ]
 
 
 # -- images that could not be read -------------------------------------------------------------------------------------
@@ -358,20 +427,16 @@ def conflict(images: Sequence[ImageFacts]) -> str:
             return f"{finding.text} has no platform that a node can have"
     shown: Sequence[ImageFacts] = constraining
     for index, left in enumerate(constraining):
-        apart = next((right for right in constraining[:index] if not _common(left, right)), None)
+        apart = next((right for right in constraining[:index] if not common_platforms((left, right))), None)
         if apart is not None:
             shown = (apart, left)
             break
     clauses = [f"{finding.text} has {platforms_of(finding)}" for finding in shown[:MAX_NAMED]]
     if len(shown) > MAX_NAMED:
         clauses.append(f"{len(shown) - MAX_NAMED} more images")
-    if _common(*constraining):
+    if common_platforms(constraining):
         clauses.append("none of them for the pod's operating system")
     return ", ".join(clauses)
-
-
-def _common(*findings: ImageFacts) -> PlatformSet:
-    return shared_platforms(PlatformSet.of(finding.platforms) for finding in findings)
 
 
 def remedy(images: Sequence[ImageFacts]) -> str:
@@ -406,15 +471,21 @@ def provisos(images: Iterable[ImageFacts], architectures: Sequence[str]) -> str:
         and "arm64" in architectures
         and all(pair.architecture != "arm64" for pair in each.platforms)
     ]
+    known = any(each.runtimes.is_known for each in images)
     clauses = []
     if foreign:
-        clauses.append(
-            f"nodes of amd64 run the 386 programs of {named(foreign)}, but CRI-O does not choose them from an index"
-        )
+        choice = "" if known else ", but CRI-O does not choose them from an index"
+        clauses.append(f"nodes of amd64 run the 386 programs of {named(foreign)}{choice}")
     if legacy:
-        clauses.append(
-            f"nodes of arm64 run {named(legacy)} only with containerd and a processor that has the 32-bit mode"
-        )
+        choice = "" if known else "containerd and "
+        clauses.append(f"nodes of arm64 run {named(legacy)} only with {choice}a processor that has the 32-bit mode")
+    for architecture in architectures:
+        disputed = [each for each in images if any(pair.architecture == architecture for pair in each.disputed)]
+        if disputed:
+            clauses.append(
+                f"the runtimes of the nodes of {architecture} disagree: containerd finds them in the index of "
+                f"{named(disputed)}, CRI-O does not"
+            )
     if wasm := [each for each in images if each.note == WASM]:
         clauses.append(f"{named(wasm)} is WebAssembly, which needs a RuntimeClass with a shim for it")
     return "".join(f"; {clause}" for clause in clauses)

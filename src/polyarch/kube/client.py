@@ -126,6 +126,11 @@ class Client:
             keep=keep,
         )
 
+    async def column(self, resource: Resource, name: str) -> dict[str, str]:
+        """One column of what ``kubectl get -o wide`` prints of a cluster-scoped kind, by the names of the objects:
+        some hundred bytes each, whatever their size. Empty if the API server prints no such column."""
+        return await responses.column(self._transport, requests.table(resource), name)
+
     async def list_page(
         self, resource: Resource, selection: ListOptions, *, type: type[O], continue_token: str = "", limit: int = PAGE
     ) -> Page[O]:

@@ -18,6 +18,7 @@ from polyarch.kube.resources import LEASES, PODS, SERVICE_ACCOUNTS, Resource
 
 FIELD_MANAGER: Final = "polyarch"
 JSON: Final = "application/json"
+TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 Propagation = Literal["Foreground", "Background", "Orphan"]
 
@@ -71,6 +72,12 @@ def list_page(
         resourceVersion="" if continue_token else resource_version,
     )
     return Request("GET", resource.path(selection.namespace), "list", str(resource), query=query)
+
+
+def table(resource: Resource, *, field_selector: str = "") -> Request:
+    """What ``kubectl get -o wide`` prints, without the objects. From the API server's cache, in one answer."""
+    query = _query(includeObject="None", fieldSelector=field_selector, resourceVersion="0")
+    return Request("GET", resource.path(""), "list", str(resource), query=query)
 
 
 def watch(

@@ -365,6 +365,34 @@ async def one(transport: Transport, request: Request, type: type[V], *, retry: b
     return answer
 
 
+class _Column(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    cells: list[Any]
+
+
+class _Table(msgspec.Struct, frozen=True, rename="camel"):
+    column_definitions: list[_Column] | None = None
+    rows: list[_Row] | None = None
+
+
+async def column(transport: Transport, request: Request, name: str) -> dict[str, str]:
+    """The texts of one column of a table, by those of its column ``Name``."""
+    body = await transport.send(request, accept=requests.TABLE)
+    try:
+        table = decoder(_Table)(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableAnswer(f"list {request.resource}: the answer does not read as a table: {error}") from None
+    titles = [each.name for each in table.column_definitions or ()]
+    if not {"Name", name} <= {*titles}:
+        return {}
+    of, value = titles.index("Name"), titles.index(name)
+    rows = [each.cells for each in table.rows or () if len(each.cells) == len(titles)]
+    return {str(cells[of]): cells[value] for cells in rows if isinstance(cells[value], str)}
+
+
 async def token(transport: Transport, request: Request) -> IssuedToken:
     """What a TokenRequest returns."""
     return (await one(transport, request, _TokenRequest)).status

@@ -244,6 +244,8 @@ def _is_current(cached: CachedDecision, facts: PodFacts) -> bool:
         before.settings is facts.settings
         and before.sources is facts.sources
         and before.nodes is facts.nodes
+        and before.coming is facts.coming
+        and before.runtimes is facts.runtimes
         and before.signer is facts.signer
         and before.record_was_sent is facts.record_was_sent
     )

@@ -148,7 +148,7 @@ _EXCLUSIONS: Final = {
     Reason.OPERATOR_NAMESPACE: "it is in the operator's namespace",
     Reason.KUBE_NAMESPACE: "pods in kube-* namespaces are never placed",
     Reason.EXCLUDED_NAMESPACE: "its namespace is in the PlacementPolicy's excludedNamespaces",
-    Reason.INVALID_POD: "the API server rejects it as it is: see its containers, nodeSelectorTerms, scheduling gates and labels",
+    Reason.INVALID_POD: "the API server rejects it as it is: see its containers, nodeSelectorTerms, gates and labels",
     Reason.OPTED_OUT: "its annotation polyarch.dev/skip-placement is true",
     Reason.ALREADY_BOUND: "spec.nodeName is already set",
     Reason.CONTROL_PLANE_POD: "its nodeSelector selects control-plane nodes",

@@ -1,7 +1,8 @@
 """Facts of the cluster that pods are decided with, watched and compiled once per change.
 
 Watches the ClusterPodPlacementConfig, PodPlacementConfigs and the PlacementPolicy; metadata of Namespaces only while
-the policy has overrides, of Nodes only while it is node-aware. Facts of a pod are dictionary lookups that never wait.
+the policy has overrides, of Nodes only while it is node-aware, with their details (``node_details.py``). Facts of a pod
+are dictionary lookups that never wait.
 
 Handlers registered with ``on_change`` are called with the namespace whose facts changed, or with None for all.
 """
@@ -24,6 +25,7 @@ from polyarch.objects import ObjectKey, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.decision import NO_SIGNER, RecordSigner
+from polyarch.placement.node_details import NodeDetails, NodeDetailsClient
 from polyarch.placement.rules import ExaminedPod, PodFacts, assess
 from polyarch.placement.settings import (
     INVALID_SELECTOR,
@@ -33,7 +35,7 @@ from polyarch.placement.settings import (
     SettingsTable,
     selector_problem,
 )
-from polyarch.platforms import NodePlatform
+from polyarch.platforms import NO_RUNTIMES, NodePlatform, NodeRuntimes
 
 log = structlog.get_logger(__name__)
 
@@ -115,6 +117,8 @@ class NamespaceFacts(NamedTuple):
     settings: Settings
     sources: tuple[ScoringSource, ...]
     nodes: frozenset[NodePlatform]
+    coming: frozenset[NodePlatform] = frozenset()
+    runtimes: NodeRuntimes = NO_RUNTIMES
     signer: RecordSigner = NO_SIGNER
     """Verifies our own records on pods."""
 
@@ -129,15 +133,20 @@ class NamespaceFacts(NamedTuple):
             sources=self.sources,
             stored=stored,
             nodes=self.nodes,
+            coming=self.coming,
+            runtimes=self.runtimes,
             signer=self.signer if is_proven else RecordSigner(self.signer.keys, signing=None),
             record_was_sent=record_was_sent,
         )
 
 
 class ClusterFacts:
-    """The compiled facts. ``operator_namespace`` is where polyarch itself runs."""
+    """The compiled facts. ``operator_namespace`` is where polyarch itself runs. Without a ``client`` nothing is known
+    of nodes but their labels."""
 
-    def __init__(self, informers: Shares, *, operator_namespace: str, clock: Clock) -> None:
+    def __init__(
+        self, informers: Shares, *, operator_namespace: str, clock: Clock, client: NodeDetailsClient | None = None
+    ) -> None:
         self._operator_namespace = operator_namespace
         self._short_names_searched = False
         self._cppcs = informers.informer(CPPCS, ClusterPodPlacementConfig)
@@ -147,6 +156,8 @@ class ClusterFacts:
             informers, NAMESPACES, self._namespace_changed, told=self._list_arrived, clock=clock
         )
         self._nodes = OptionalResource(informers, NODES, self._node_changed, told=self._list_arrived, clock=clock)
+        self._details = None if client is None else NodeDetails(client, told=self._list_arrived, clock=clock)
+        self._reading: asyncio.Task[None] | None = None
         self.cppc: ClusterPodPlacementConfig | None = None
         """The ClusterPodPlacementConfig ``cluster``; None: placement is off."""
         self._were_complete = False
@@ -155,6 +166,7 @@ class ClusterFacts:
         self._table: SettingsTable | None = None
         self._scoring: ScoringTable | None = None
         self._platforms: frozenset[NodePlatform] | None = None
+        self._runtimes: NodeRuntimes | None = None
         self._by_namespace: dict[str, NamespaceFacts] = {}
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -194,8 +206,14 @@ class ClusterFacts:
     def _awaited(self) -> list[OptionalResource]:
         """Resources that the policy needs, that have not synced and are not left out."""
         wanted = [self._namespaces] if self.table.overrides else []
-        wanted += [self._nodes] if self.table.asks_for_nodes else []
-        return [each for each in wanted if not each.objects.is_known and not each.left_out]
+        awaited = [each for each in wanted if not each.objects.is_known and not each.left_out]
+        if self.table.asks_for_nodes and not self._nodes.left_out and not self._are_nodes_known:
+            awaited.append(self._nodes)
+        return awaited
+
+    @property
+    def _are_nodes_known(self) -> bool:
+        return self._nodes.objects.is_known and (self._details is None or self._details.is_known)
 
     @property
     def is_deprovisioning(self) -> bool:
@@ -245,10 +263,12 @@ class ClusterFacts:
         if table.overrides and not self._namespaces.left_out:
             settings = table.of_namespace(self.labels_of(namespace))
         settings = self._with_nodes(settings)
-        nodes = self.platforms if settings.asks_for_nodes else frozenset[NodePlatform]()
-        if settings.node_aware != "off" and not self._nodes.objects.is_known:
+        if settings.node_aware != "off" and not self._are_nodes_known:
             settings = msgspec.structs.replace(settings, provisional=True)
-        return NamespaceFacts(settings, self.scoring.of_namespace(namespace), nodes, self._signer)
+        sources = self.scoring.of_namespace(namespace)
+        if not settings.asks_for_nodes:
+            return NamespaceFacts(settings, sources, frozenset(), signer=self._signer)
+        return NamespaceFacts(settings, sources, self.platforms, self.coming, self.runtimes, self._signer)
 
     def _with_nodes(self, settings: Settings) -> Settings:
         """As they are, or without asking for nodes that cannot be had."""
@@ -266,6 +286,22 @@ class ClusterFacts:
         if self._platforms is None:
             self._platforms = platforms_of(self._nodes.objects.values())
         return self._platforms
+
+    @property
+    def coming(self) -> frozenset[NodePlatform]:
+        """Platforms of nodes that templates may make."""
+        return self._details.coming if self._details is not None else frozenset()
+
+    @property
+    def runtimes(self) -> NodeRuntimes:
+        """The runtimes of the nodes that are not being deleted."""
+        if self._details is None:
+            return NO_RUNTIMES
+        if self._runtimes is None:
+            known = ((node.metadata.name, _platform(node)) for node in self._nodes.objects.values())
+            nodes = [(name, platform) for name, platform in known if platform is not None]
+            self._runtimes = self._details.runtimes(nodes)
+        return self._runtimes
 
     def take(self, signer: RecordSigner) -> None:
         """Replaces the keys that sign and verify records. Decisions about gated pods do not depend on them."""
@@ -301,9 +337,18 @@ class ClusterFacts:
                 if self._policies.has_synced:
                     self._namespaces.want(tasks, wanted=bool(self.table.overrides))
                     self._nodes.want(tasks, wanted=self.table.asks_for_nodes)
+                    self._want_details(tasks)
                     await self._changed.wait()
                 else:
                     await self._policies.synced()
+
+    def _want_details(self, tasks: asyncio.TaskGroup) -> None:
+        wanted = self.table.asks_for_nodes
+        if wanted and self._reading is None and self._details is not None:
+            self._reading = tasks.create_task(self._details.run(), name="details of nodes")
+        elif not wanted and self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     def _cppc_changed(self, change: ObjectChange[ClusterPodPlacementConfig]) -> None:
         if change.key == SINGLETON:
@@ -363,7 +408,9 @@ class ClusterFacts:
         """Kubelets update their node's status all the time; only a change of its platform matters."""
         if _platform(change.old) == _platform(change.new):
             return
-        before, self._platforms = self._platforms, None
+        if self._details is not None:
+            (self._details.left if change.new is None else self._details.joined)(change.key.name)
+        before, self._platforms, self._runtimes = self._platforms, None, None
         if change.initial:
             self._by_namespace.clear()  # handlers are called once after the first list
         elif before is not None and before != self.platforms:
@@ -371,7 +418,7 @@ class ClusterFacts:
             self._tell(None)
 
     def _list_arrived(self) -> None:
-        self._platforms = None
+        self._platforms = self._runtimes = None
         self._by_namespace.clear()
         self._tell(None)
 

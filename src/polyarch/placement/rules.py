@@ -12,7 +12,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.images.constraints import constraints_of
-from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, deciders, image_facts, images_of, listed
+from polyarch.images.pod_images import (
+    ImageEffect,
+    ImageFacts,
+    ImageUse,
+    common_platforms,
+    deciders,
+    image_facts,
+    images_of,
+    listed,
+)
 from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
@@ -36,9 +45,10 @@ from polyarch.placement.settings import OSConstraint, ScoringSource, Settings, p
 from polyarch.platforms import (
     ASSUMED_ARCHITECTURES,
     KNOWN_ARCHITECTURES,
+    NO_RUNTIMES,
     NodePlatform,
+    NodeRuntimes,
     PlatformSet,
-    shared_platforms,
 )
 from polyarch.selectors import is_label_value
 
@@ -264,6 +274,8 @@ class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
     """Value of the OS expression; empty: none is needed."""
     system: str = ""
     """The operating system that the architectures are for; empty: nothing decides it."""
+    platforms: PlatformSet = PlatformSet.EVERYTHING
+    """Where the images run, of every system."""
 
     @property
     def is_nothing(self) -> bool:
@@ -282,26 +294,38 @@ def supported_platforms(
     ``node_systems``: those of the cluster's nodes. The scheduler does not look at ``spec.os``, so where nodes have
     another system, the pod's is a part of the constraint unless its selectors say it.
     """
-    sets = [finding.platforms for finding in findings if finding.effect is ImageEffect.CONSTRAINS]
-    if not sets:
+    findings = [finding for finding in findings if finding.effect is ImageEffect.CONSTRAINS]
+    if not findings:
         return SupportedPlatforms(is_everything=True)
+    common = common_platforms(findings)
     if os_constraint == "off":
-        anywhere = ([NodePlatform("", pair.architecture) for pair in pairs] for pairs in sets)
-        common = shared_platforms(map(PlatformSet.of, anywhere))
-        return SupportedPlatforms(is_everything=False, architectures=common.architectures())
-    common = shared_platforms(map(PlatformSet.of, sets))
+        anywhere = common_platforms(map(_of_any_system, findings))
+        return SupportedPlatforms(is_everything=False, architectures=anywhere.architectures(), platforms=common)
     systems = common.systems()
     stated = stated_os(view)
     if stated:
         selected = stated if node_systems - {stated} and view.pod.spec.os is not None else ""
         architectures = common.architectures(stated)
-        return SupportedPlatforms(is_everything=False, architectures=architectures, os=selected, system=stated)
+        return SupportedPlatforms(
+            is_everything=False, architectures=architectures, os=selected, system=stated, platforms=common
+        )
     if not systems:
-        return SupportedPlatforms(is_everything=False)
+        return SupportedPlatforms(is_everything=False, platforms=common)
     system = systems[0] if len(systems) == 1 else "linux"  # the only other one is windows
     due = os_constraint == "always" or system != "linux" or len(systems) > 1 or bool(node_systems - {system})
     architectures = common.architectures(system)
-    return SupportedPlatforms(is_everything=False, architectures=architectures, os=system if due else "", system=system)
+    selected = system if due else ""
+    return SupportedPlatforms(
+        is_everything=False, architectures=architectures, os=selected, system=system, platforms=common
+    )
+
+
+def _of_any_system(image: ImageFacts) -> ImageFacts:
+    """The image as if all nodes had one system."""
+    platforms, legacy = (
+        tuple(NodePlatform("", pair.architecture) for pair in each) for each in (image.platforms, image.legacy)
+    )
+    return msgspec.structs.replace(image, platforms=platforms, legacy=legacy)
 
 
 def stated_os(view: UserPod) -> str:
@@ -363,7 +387,7 @@ def own_requirement(case: "ExaminedPod", inspections: Mapping[str, Inspection]) 
     uses = images_of_requirement(case)
     if not uses:
         return OwnRequirement()
-    read = image_facts(uses, inspections, final=True, stale_for=case.settings.images_stale_for)
+    read = _image_facts(case, uses, inspections, final=True)
     known = _supported(case, read)
     if known.is_everything:
         return OwnRequirement()
@@ -453,6 +477,11 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The pod was read from the API server, so its expressions are immutable; false: it is being admitted."""
     nodes: frozenset[NodePlatform] = frozenset()
     """Platforms of nodes that are not being deleted, by their labels; empty where nobody looks at nodes."""
+    coming: frozenset[NodePlatform] = frozenset()
+    """Platforms of nodes that templates of autoscalers and clouds may make; with an empty architecture where such a
+    template does not say."""
+    runtimes: NodeRuntimes = NO_RUNTIMES
+    """The runtimes of the nodes."""
     signer: RecordSigner = NO_SIGNER
     """Verifies which decision annotations are ours."""
     record_was_sent: bool = True
@@ -643,12 +672,20 @@ def assess(case: ExaminedPod, inspections: Mapping[str, Inspection], *, final: b
     """
     if not case.images:
         return _NO_IMAGES
-    read = image_facts(case.images, inspections, final=final, stale_for=case.settings.images_stale_for)
+    read = _image_facts(case, case.images, inspections, final=final)
     return ImageAssessment(read, _supported(case, read))
 
 
+def _image_facts(
+    case: ExaminedPod, uses: tuple[ImageUse, ...], inspections: Mapping[str, Inspection], *, final: bool
+) -> tuple[ImageFacts, ...]:
+    read = image_facts(uses, inspections, final=final, stale_for=case.settings.images_stale_for)
+    return tuple(each.on(case.facts.runtimes) for each in read)
+
+
 def _supported(case: ExaminedPod, read: Iterable[ImageFacts]) -> SupportedPlatforms:
-    systems = frozenset(node.os for node in case.facts.nodes).union(case.settings.assume_systems)
+    """Those of the images; nodes that may come count as those that are there."""
+    systems = frozenset(node.os for node in case.facts.nodes | case.facts.coming).union(case.settings.assume_systems)
     return supported_platforms(read, case.view, case.settings.os_constraint, systems)
 
 
@@ -769,7 +806,8 @@ def _placed(
     failure: str = "",
 ) -> PlacementDecision:
     system = known.system if known is not None else ""
-    values, no_matching_node = _on_existing_nodes(case, values, system)
+    platforms = known.platforms if known is not None and reason is not Reason.FALLBACK_SET else PlatformSet.EVERYTHING
+    values, no_matching_node = _on_existing_nodes(case, values, system, platforms)
     plan = TermPlan()
     if values or reason is Reason.NO_SUPPORTED_ARCHITECTURE:
         key = names.ARCH_KEY if values else names.NO_SUPPORTED_ARCH_KEY
@@ -797,15 +835,25 @@ def _placed(
     return msgspec.structs.replace(decision, message=decision_message(decision, case.settings))
 
 
-def _on_existing_nodes(case: ExaminedPod, values: tuple[str, ...], system: str) -> tuple[tuple[str, ...], bool]:
-    """The values to write with ``nodeAware``, and whether no node of the system has any of them."""
+def _on_existing_nodes(
+    case: ExaminedPod, values: tuple[str, ...], system: str, platforms: PlatformSet
+) -> tuple[tuple[str, ...], bool]:
+    """The values to write with ``nodeAware``, and whether no node of the system has any of them.
+
+    A node counts by its platform: it has the pod's system, if there is one, and the images run on it. So do nodes that
+    may come, those of a template that names no architecture for each of the values.
+    """
     settings = case.settings
     if settings.node_aware == "off" or not values:
         return values, False
-    existing = {node.architecture for node in case.facts.nodes if not system or node.os == system}
-    if system in ("", "linux", *settings.assume_systems):
-        existing.update(settings.assume_architectures)
-    matching = tuple(value for value in values if value in existing)
+    systems = dict.fromkeys(("linux", *settings.assume_systems))
+    assumed = {NodePlatform(os, each) for os in systems for each in settings.assume_architectures}
+    nodes = [node for node in (*case.facts.nodes, *case.facts.coming, *assumed) if not system or node.os == system]
+    matching = tuple(
+        value
+        for value in values
+        if any(node.architecture in (value, "") and NodePlatform(node.os, value) in platforms for node in nodes)
+    )
     if not matching:
         return values, True
     return (matching if settings.node_aware == "narrow" else values), False

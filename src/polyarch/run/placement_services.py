@@ -76,7 +76,12 @@ class PlacementServices:
 async def open_placement_services(process: Process) -> AsyncIterator[PlacementServices]:
     """Open the services; watches start when the process runs."""
     images = await process.share(open_images)
-    facts = ClusterFacts(process.informers, operator_namespace=process.settings.namespace, clock=process.clock)
+    facts = ClusterFacts(
+        process.informers,
+        operator_namespace=process.settings.namespace,
+        clock=process.clock,
+        client=process.client,
+    )
     taints = await process.share(open_taint_facts)
     yield PlacementServices(process, facts, images, additions=await process.share(open_additions), caches=(taints,))
 

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from polyarch.clock import Clock
-from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.images.node_templates import mapping_at, read_templates
+from polyarch.kube.errors import NotFound
 from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.resources import (
     CRONJOBS,
@@ -57,7 +58,6 @@ from polyarch.taints.node_rules import (
     pending_because_of_taints,
 )
 from polyarch.taints.node_templates import (
-    KINDS,
     UNREAD_KINDS,
     NodeTemplate,
     NodeTemplates,
@@ -216,20 +216,15 @@ async def read_node_templates(api: KubernetesApi, settings: TaintSettings, nodes
     """The templates of autoscalers and pools of clouds that lack the taint, and what is not known of others."""
     found: list[NodeTemplate] = []
     notes: list[str] = []
-    served = {group: await api.discover(group) for group in dict.fromkeys(kind.group for kind in KINDS)}
-    for kind in KINDS:
-        for resource in _first(served[kind.group], kind.kind):
-            try:
-                documents: list[dict[str, Any]] = (await api.list(resource, type=dict)).items
-            except (Forbidden, NotFound) as error:
-                notes.append(f"{resource} not read: {error}")
-                continue
-            found += filter(None, (lacking(resource, each, settings) for each in documents))
-            silent: dict[str, list[str]] = {}
-            for each in documents:
-                if why := unsaid(resource, each):
-                    silent.setdefault(why, []).append(str(each["metadata"].get("name")))
-            notes += (f"{resource} not judged: {few(sorted(names))}: {why}" for why, names in sorted(silent.items()))
+    for kind in await read_templates(api):
+        if kind.problem:
+            notes.append(f"{kind.resource} not read: {kind.problem}")
+        found += filter(None, (lacking(kind.resource, each, settings) for each in kind.documents))
+        silent: dict[str, list[str]] = {}
+        for each in kind.documents:
+            if why := unsaid(kind.resource, each):
+                silent.setdefault(why, []).append(str(mapping_at(each, "metadata").get("name")))
+        notes += (f"{kind.resource} not judged: {few(sorted(names))}: {why}" for why, names in sorted(silent.items()))
     notes += await _unread_kinds(api)
     ordered = sorted(found, key=lambda each: (each.kind, each.namespace, each.name))
     return NodeTemplates((*ordered, *cloud_pools(nodes, settings)), tuple(notes))

@@ -10,8 +10,17 @@ from typing import Final
 
 import msgspec
 
-from polyarch.images.pod_images import ImageEffect, ImageFacts, conflict, deciders, failed, listed, named, remedy
-from polyarch.platforms import PlatformSet, shared_platforms
+from polyarch.images.pod_images import (
+    ImageEffect,
+    ImageFacts,
+    common_platforms,
+    conflict,
+    deciders,
+    failed,
+    listed,
+    named,
+    remedy,
+)
 from polyarch.taints.settings import ImageChange, TaintSettings
 
 
@@ -208,8 +217,7 @@ def _grounds(decision: PodDecision) -> str:
 
 def _impossible(decision: PodDecision) -> str:
     """The images that exclude each other, or the pod's operating system, or its constraints."""
-    constraining = [finding for finding in decision.images if finding.effect is ImageEffect.CONSTRAINS]
-    common = shared_platforms(PlatformSet.of(finding.platforms) for finding in constraining)
+    common = common_platforms(decision.images)
     if not common:
         return f"No node can run the pod: {conflict(decision.images)}; {remedy(decision.images)}"
     if common.is_everything:

@@ -28,7 +28,7 @@ from polyarch.taints.names import (
 )
 from polyarch.taints.pod_rules import Circumstances, is_terminating, opted_out
 from polyarch.taints.settings import TaintSettings
-from polyarch.tolerations import NO_EXECUTE, REPELS, Taint, is_tolerated
+from polyarch.tolerations import NO_EXECUTE, REPELS, Taint, is_tolerated, parse_taints
 
 # -- the taints of one node --------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class _Case:
         self._settings = settings
         self._taints = node.spec.taints or []
         self._text = (node.metadata.annotations or {}).get(MANAGED_TAINTS_ANNOTATION)
-        self._recorded = parse_record(self._text or "")
+        self._recorded = parse_taints(self._text or "")
         self._ours = self._owned()
         reported, labelled = normal_architecture(info.architecture), normal_architecture(labels.get(ARCH_KEY, ""))
         self._reported = info.architecture
@@ -318,17 +318,6 @@ def architecture_of(node: Node) -> str:
     reported = node.status.node_info.architecture or (node.metadata.labels or {}).get(ARCH_KEY, "")
     architecture = normal_architecture(reported)
     return architecture if architecture in KNOWN_ARCHITECTURES else ""
-
-
-def parse_record(text: str) -> tuple[Taint, ...]:
-    """The entries of the annotation ``polyarch.dev/managed-taints``; what is not one is passed over."""
-    found = []
-    for entry in text.split(","):
-        left, colon, effect = entry.strip().rpartition(":")
-        key, _, value = left.partition("=")
-        if colon and key and effect:
-            found.append(Taint(key=key, value=value, effect=effect))
-    return tuple(found)
 
 
 def _same(taint: Taint, other: Taint) -> bool:

@@ -19,10 +19,9 @@ from polyarch.images.node_fit import (
     FitResult,
     NodeView,
     PodRequirements,
-    common_platforms,
     with_runtime_class,
 )
-from polyarch.images.pod_images import images_of
+from polyarch.images.pod_images import common_platforms, images_of, on_crio
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import few
 from polyarch.objects import Node, ObjectKey, Pod
@@ -230,6 +229,7 @@ class PlanBuilder:
             added,
             by_controller=template.is_daemon_set,
             platforms=common_platforms(assessment.images, self.settings.compatibility),
+            on_crio=common_platforms(on_crio(assessment.images), self.settings.compatibility),
             refused=admitted.refused,
         )
         fit, passing = cluster.fit(requirements, hosts=template.hosts), False

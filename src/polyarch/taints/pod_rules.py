@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.images.constraints import OPEN, NodeConstraints, constraints_of, reach, system_of
-from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
+from polyarch.images.pod_images import ImageFacts, ImageUse, common_platforms, image_facts, images_of
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.inspection import Inspection
-from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform, PlatformSet, shared_platforms
+from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform
 from polyarch.selectors import is_listed
 from polyarch.taints import names
 from polyarch.taints.decision import (
@@ -144,8 +144,7 @@ def architectures_of(
     ``existing``: architectures of the cluster's nodes. ``limit``: the architectures that a fallback assumes;
     they take the place of the neutral ones, and A is a part of them.
     """
-    sets = [PlatformSet.of(each.platforms) for each in findings if each.effect is ImageEffect.CONSTRAINS]
-    common = shared_platforms(sets)
+    common = common_platforms(findings)
     assumed = limit if limit is not None else neutral(settings, existing)
     direct = reach(common, system=system, admits=constraints.admits, neutral=assumed)
     possible = direct

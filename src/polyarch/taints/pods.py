@@ -19,7 +19,7 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.images import backoff
 from polyarch.images.lookup_runner import PodImageState
-from polyarch.images.node_fit import common_platforms
+from polyarch.images.pod_images import common_platforms
 from polyarch.kube.controller import (
     NoRequeue,
     OutageBackoff,

@@ -10,11 +10,10 @@ from polyarch.images.node_fit import (
     MismatchKind,
     NodeView,
     PodRequirements,
-    common_platforms,
     mismatch,
     with_runtime_class,
 )
-from polyarch.images.pod_images import ImageEffect, ImageFacts
+from polyarch.images.pod_images import ImageEffect, ImageFacts, common_platforms
 from polyarch.objects import Node, Pod, RuntimeClass
 from polyarch.platforms import NodePlatform, PlatformSet
 from polyarch.tolerations import Taint, Toleration

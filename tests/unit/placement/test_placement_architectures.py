@@ -32,9 +32,15 @@ MIXED = ("linux/amd64", "linux/arm64", "windows/amd64")
 
 
 def of(
-    document: dict[str, Any], *inspections: Inspection, nodes: Sequence[str] = (), **changes: Any
+    document: dict[str, Any],
+    *inspections: Inspection,
+    nodes: Sequence[str] = (),
+    coming: Sequence[str] = (),
+    runtimes: dict[str, str] | None = None,
+    **changes: Any,
 ) -> PlacementDecision:
-    return decide(look(document, using=settings(**changes), nodes=nodes), answers(*inspections))
+    case = look(document, using=settings(**changes), nodes=nodes, coming=coming, runtimes=runtimes)
+    return decide(case, answers(*inspections))
 
 
 @pytest.mark.req("PL-213")
@@ -164,6 +170,113 @@ def test_a_node_of_another_system_does_not_count_as_one_of_the_architecture(mode
     assert "no node of linux" in decision.message
     decision = of(pod(), index(APP, "windows/amd64"), nodes=["windows/amd64", "linux/arm64"], node_aware=mode)
     assert (decision.no_matching_node, decision.architectures) == (False, ("amd64",))
+
+
+@pytest.mark.req("PL-215")
+@pytest.mark.parametrize(
+    ("platforms", "coming", "written"),
+    [
+        pytest.param(["linux/amd64"], ["windows/amd64"], "linux", id="a pool of windows at zero"),
+        pytest.param(["linux/amd64"], ["windows/"], "linux", id="one that names no architecture"),
+        pytest.param(["linux/amd64"], ["linux/arm64"], "", id="a pool of linux"),
+        pytest.param(["windows/amd64"], ["windows/amd64"], "windows", id="an image of windows"),
+        pytest.param(["linux/386"], ["windows/amd64"], "linux", id="an image of 32 bits"),
+        pytest.param(["linux/arm/v7"], ["windows/arm64"], "linux", id="one of 32-bit ARM"),
+    ],
+)
+def test_the_system_is_written_where_templates_may_make_nodes_of_another(platforms, coming, written) -> None:
+    assert of(pod(), index(APP, *platforms), nodes=["linux/amd64"], coming=coming).os == written
+
+
+@pytest.mark.req("PL-218")
+@pytest.mark.parametrize(
+    ("platforms", "nodes", "coming", "changes", "narrowed"),
+    [
+        pytest.param(["amd64", "arm64"], ["linux/amd64"], [], {}, ("amd64",), id="those that are there"),
+        pytest.param(["amd64", "arm64"], ["linux/amd64"], ["linux/arm64"], {}, ("amd64", "arm64"), id="may come"),
+        pytest.param(["amd64", "arm64"], ["linux/amd64"], ["linux/"], {}, ("amd64", "arm64"), id="may be any"),
+        pytest.param(["amd64", "arm64"], ["linux/amd64"], ["windows/arm64"], {}, ("amd64",), id="another system"),
+        pytest.param(
+            ["linux/amd64", "windows/arm64"],
+            ["linux/amd64", "linux/arm64"],
+            [],
+            {"os_constraint": "off"},
+            ("amd64",),
+            id="of no node's system, where systems are not constrained",
+        ),
+        pytest.param(
+            ["linux/amd64", "windows/arm64"],
+            ["linux/amd64", "windows/arm64"],
+            [],
+            {"os_constraint": "off"},
+            ("amd64", "arm64"),
+            id="each of its own system",
+        ),
+        pytest.param(
+            ["windows/amd64", "linux/arm64"],
+            [],
+            [],
+            {"os_constraint": "off", "assume_architectures": ("amd64",), "assume_systems": ("windows",)},
+            ("amd64",),
+            id="assumed of an assumed system",
+        ),
+    ],
+)
+def test_node_awareness_judges_platforms(platforms, nodes, coming, changes, narrowed) -> None:
+    decision = of(pod(), index(APP, *platforms), nodes=nodes, coming=coming, node_aware="narrow", **changes)
+    assert (decision.architectures, decision.no_matching_node) == (narrowed, False)
+
+
+@pytest.mark.req("PL-218")
+def test_a_pod_whose_system_no_node_has_matches_no_node() -> None:
+    image = index(APP, "linux/amd64", "windows/arm64")
+    nodes = ["linux/arm64", "windows/amd64"]
+    assert of(pod(), image, nodes=nodes, node_aware="report", os_constraint="off").no_matching_node
+
+
+CONTAINERD, CRI_O = "containerd://2.1.4", "cri-o://1.34.1"
+
+
+@pytest.mark.req("PL-219")
+@pytest.mark.parametrize(
+    ("platforms", "runtimes", "architectures", "said"),
+    [
+        pytest.param(["386"], {"amd64": CONTAINERD}, ("386", "amd64"), "run the 386 programs of", id="containerd"),
+        pytest.param(["386"], {"amd64": "docker://29.1.0"}, ("386", "amd64"), "run the 386", id="Docker"),
+        pytest.param(["386"], {"amd64": CRI_O}, ("386",), "constrained to 386", id="CRI-O"),
+        pytest.param(["386"], {"amd64": f"{CONTAINERD} {CRI_O}"}, ("386", "amd64"), "amd64 disagree", id="both"),
+        pytest.param(["386"], None, ("386", "amd64"), "CRI-O does not choose", id="nobody knows"),
+        pytest.param(["386"], {"arm64": CRI_O}, ("386", "amd64"), "run the 386 programs of", id="no node of amd64"),
+        pytest.param(["386", "arm64"], {"amd64": CRI_O}, ("386", "arm64"), "", id="another one is left"),
+        pytest.param(["arm/v7"], {"arm64": CONTAINERD}, ("arm", "arm64"), "32-bit mode", id="32-bit ARM, containerd"),
+        pytest.param(["linux/arm/v7"], {"arm64": CRI_O}, ("arm",), "", id="32-bit ARM, CRI-O"),
+        pytest.param(
+            ["linux/arm/v7"], {"arm64": f"{CRI_O} {CONTAINERD}"}, ("arm", "arm64"), "arm64 disagree", id="ARM, both"
+        ),
+        pytest.param(["amd64", "arm64"], {"amd64": f"{CRI_O} {CONTAINERD}"}, ("amd64", "arm64"), "", id="no dispute"),
+    ],
+)
+def test_the_runtimes_of_nodes_decide_what_they_take_from_an_index(platforms, runtimes, architectures, said) -> None:
+    image = index(APP, *(each if each.startswith("linux") else f"linux/{each}" for each in platforms))
+    decision = of(pod(), image, runtimes=runtimes)
+    assert decision.architectures == architectures
+    assert said in decision.message
+    assert ("disagree" in decision.message) == ("disagree" in said)
+
+
+@pytest.mark.req("PL-219")
+def test_a_manifest_that_is_no_index_is_pulled_by_every_runtime() -> None:
+    for platform, architectures in (("linux/386", ("386", "amd64")), ("linux/arm/v7", ("arm", "arm64"))):
+        image = index(APP, platform, kind="image")
+        assert of(pod(), image, runtimes={"amd64": CRI_O, "arm64": CRI_O}).architectures == architectures
+
+
+@pytest.mark.req("PL-219")
+def test_images_that_no_runtime_of_the_nodes_takes_together_are_told_apart() -> None:
+    images = (index(APP, "linux/386"), index(SIDE, "linux/amd64"))
+    decision = of(pod(APP, SIDE), *images, runtimes={"amd64": CRI_O})
+    assert decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
+    assert "linux/386" in decision.message
 
 
 @pytest.mark.req("PL-219")

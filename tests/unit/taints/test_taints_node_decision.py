@@ -7,9 +7,10 @@ import pytest
 from taint_nodes import Json, document, node, patched, record_of, taints_of
 
 from polyarch.selectors import Requirement, Selector
-from polyarch.taints.node_rules import Kind, NodeDecision, NodeReason, decide_node, parse_record
+from polyarch.taints.node_rules import Kind, NodeDecision, NodeReason, decide_node
 from polyarch.taints.patch import node_patch
 from polyarch.taints.settings import TaintSettings
+from polyarch.tolerations import parse_taints
 
 ARM = "supported-arch=arm64:NoSchedule"
 AMD = "supported-arch=amd64:NoSchedule"
@@ -188,7 +189,7 @@ def test_a_taint_of_a_former_key_stays_recorded_until_everything_is_removed() ->
 
 @pytest.mark.req("TN-022")
 def test_entries_that_are_none_are_passed_over() -> None:
-    assert [str(each) for each in parse_record(f"nonsense, {ARM},=x:NoSchedule,key:NoExecute,")] == [
+    assert [str(each) for each in parse_taints(f"nonsense, {ARM},=x:NoSchedule,key:NoExecute,")] == [
         ARM,
         "key:NoExecute",
     ]

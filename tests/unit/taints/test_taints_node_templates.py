@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from taint_nodes import document as node_document
 
+from polyarch.images.node_templates import KINDS
 from polyarch.kube.patches import apply_patch
 from polyarch.kube.resources import Resource
 from polyarch.objects import Node
-from polyarch.taints.node_templates import KINDS, NodeTemplate, cloud_pools, lacking, unsaid
+from polyarch.taints.node_templates import NodeTemplate, cloud_pools, lacking, unsaid
 from polyarch.taints.settings import TaintSettings
 
 ARCH = "kubernetes.io/arch"

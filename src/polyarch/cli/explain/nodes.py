@@ -10,12 +10,11 @@ from polyarch.images.node_fit import (
     NodeView,
     PlatformFit,
     PodRequirements,
-    common_platforms,
     fit_by_platform,
     refusal,
     with_runtime_class,
 )
-from polyarch.images.pod_images import image_facts, images_of
+from polyarch.images.pod_images import common_platforms, image_facts, images_of, on_crio
 from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.tolerations import Toleration
@@ -47,10 +46,12 @@ def nodes_of(
     read = image_facts(images_of(pod), answers, final=True, stale_for=0.0)
     settings = configuration.taints
     added = (entry.get("tolerations") or {}).get("adds") or ()
+    compatibility = settings.compatibility if settings is not None else ()
     requirements = PodRequirements.of(
         pod,
         _tolerations(added, configuration),
-        platforms=common_platforms(read, settings.compatibility if settings is not None else ()),
+        platforms=common_platforms(read, compatibility),
+        on_crio=common_platforms(on_crio(read), compatibility),
         refused=refused,
     )
     views = (NodeView.of(node, after=node.spec.taints or ()).lasting for node in configuration.machines)

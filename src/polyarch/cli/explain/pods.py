@@ -15,7 +15,9 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.objects import FileDocument
 from polyarch.cli.input.pod_templates import NATIVE_KINDS, templates_of
 from polyarch.cli.options.common import ClusterFlags
-from polyarch.images.node_fit import RuntimeClasses
+from polyarch.images.node_fit import RuntimeClasses, node_platform
+from polyarch.images.node_templates import KINDS as TEMPLATE_KINDS
+from polyarch.images.node_templates import TemplateKind, platforms_of_template, read_templates
 from polyarch.images.pull_secrets import PullSecretNames, document_of
 from polyarch.kube import config
 from polyarch.kube.client import Client
@@ -43,7 +45,7 @@ from polyarch.placement.facts import platforms_of
 from polyarch.placement.patch import has_gate
 from polyarch.placement.rules import ExaminedPod, PodFacts, WaitingTime, decide_after
 from polyarch.placement.settings import ScoringTable, SettingsTable
-from polyarch.platforms import NodePlatform
+from polyarch.platforms import NO_RUNTIMES, NodePlatform, NodeRuntimes
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.crd import architecture_taints
 from polyarch.taints.names import SINGLETON
@@ -74,6 +76,8 @@ class Configuration(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels of the namespaces that are known."""
     nodes: frozenset[NodePlatform] = frozenset()
+    coming: frozenset[NodePlatform] = frozenset()
+    """Platforms of the nodes that templates of autoscalers and clouds may make."""
     notes: tuple[str, ...] = ()
     """What was assumed, and what is given but not used."""
     taints: TaintSettings | None = None
@@ -93,13 +97,15 @@ class Configuration(msgspec.Struct, frozen=True):
         ppcs: Iterable[PodPlacementConfig],
         *,
         namespaces: Mapping[str, Mapping[str, str]],
-        nodes: frozenset[NodePlatform] = frozenset(),
+        coming: frozenset[NodePlatform] = frozenset(),
         operator_namespace: str = DEFAULT_NAMESPACE,
         notes: Iterable[str] = (),
         taints: ArchitectureTaints | None = None,
         machines: Iterable[Node] = (),
         runtime_classes: RuntimeClasses | None = None,
     ) -> "Configuration":
+        machines = tuple(machines)
+        nodes = platforms_of([PartialObjectMetadata(each.metadata) for each in machines])
         assumed = [] if cppc is not None else ["no ClusterPodPlacementConfig given: assuming the defaults"]
         cppc = cppc or ClusterPodPlacementConfig()
         table = SettingsTable.of(policy, cppc, operator_namespace=operator_namespace)
@@ -109,8 +115,26 @@ class Configuration(msgspec.Struct, frozen=True):
         settings = TaintSettings.of(taints.spec) if taints is not None else None
         unused += [f"not used: {problem}" for problem in settings.problems] if settings is not None else []
         return cls(
-            table, scoring, namespaces, nodes, (*notes, *assumed, *unused), settings, tuple(machines), runtime_classes
+            table=table,
+            scoring=scoring,
+            namespaces=namespaces,
+            nodes=nodes,
+            coming=coming,
+            notes=(*notes, *assumed, *unused),
+            taints=settings,
+            machines=machines,
+            runtime_classes=runtime_classes,
         )
+
+    @property
+    def runtimes(self) -> NodeRuntimes:
+        """The runtimes of the nodes that are known; one that does not say its own is left out."""
+        said = [
+            (node_platform(each.metadata.labels or {}), each.status.node_info.container_runtime_version)
+            for each in self.machines
+            if each.status.node_info.container_runtime_version
+        ]
+        return NodeRuntimes.of(said) if said else NO_RUNTIMES
 
     def facts(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts:
         """As the roles would have them for this pod."""
@@ -122,6 +146,8 @@ class Configuration(msgspec.Struct, frozen=True):
             sources=self.scoring.of_namespace(namespace),
             stored=stored,
             nodes=self.nodes,
+            coming=self.coming,
+            runtimes=self.runtimes,
         )
 
 
@@ -200,8 +226,14 @@ async def _configuration(client: Client, namespace: str, notes: list[str]) -> Co
         machines = (await client.list(NODES, type=Node)).items
     except Forbidden as error:
         notes.append(f"nodes not read: {error}")
-    nodes = platforms_of([PartialObjectMetadata(each.metadata) for each in machines])
-    found = Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines)
+    coming: set[NodePlatform] = set()
+    for kind in await read_templates(client):
+        if kind.problem:
+            notes.append(f"{kind.resource} not read: {kind.problem}")
+        coming.update(*(platforms_of_template(kind.kind, each) for each in kind.documents))
+    found = Configuration.of(
+        cppc, policy, ppcs, namespaces=labels, coming=frozenset(coming), taints=taints, machines=machines
+    )
     return msgspec.structs.replace(found, is_installed=cppc is not None)
 
 
@@ -250,6 +282,7 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
     nodes: list[Node] = []
     taints: ArchitectureTaints | None = None
     runtime_classes: dict[str, RuntimeClass] = {}
+    coming: set[NodePlatform] = set()
     for document in documents:
         match document.kind:
             case CPPCS.kind:
@@ -268,6 +301,8 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
                 runtime_classes[document.name] = document.into(RuntimeClass)
             case ARCHITECTURE_TAINTS.kind:
                 taints = _singleton(document, document.into(ArchitectureTaints, architecture_taints()), taints)
+            case kind if (template := _template_kind(document)) is not None:
+                coming |= platforms_of_template(template, document.content)
             case kind:
                 kinds = (
                     CPPCS.kind,
@@ -280,17 +315,21 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
                 )
                 expected = ", ".join(kinds)
                 raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")
-    labelled = [PartialObjectMetadata(each.metadata) for each in nodes]
     return Configuration.of(
         cppc,
         policy,
         ppcs,
         namespaces=namespaces,
-        nodes=platforms_of(labelled),
+        coming=frozenset(coming),
         taints=taints,
         machines=nodes,
         runtime_classes=runtime_classes or None,
     )
+
+
+def _template_kind(document: FileDocument) -> TemplateKind | None:
+    group = str(document.content.get("apiVersion")).rpartition("/")[0]
+    return next((each for each in TEMPLATE_KINDS if (each.group, each.kind) == (group, document.kind)), None)
 
 
 def _singleton(document: FileDocument, found: Any, known: Any) -> Any:

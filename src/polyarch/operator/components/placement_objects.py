@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from polyarch import names as shared_names
+from polyarch.images import node_templates
 from polyarch.kube import events, lease
 from polyarch.kube.owners import Owner
 from polyarch.kube.rbac import PolicyRule, rule
@@ -317,7 +318,7 @@ def _role_permissions(
     features: OptionalFeatures, *, cluster: Sequence[PolicyRule], own: Sequence[PolicyRule]
 ) -> RolePermissions:
     """The rules of one role, with the reads that webhook and controller share."""
-    reads = [*_READS, *((rule(NODES, "list", "watch"),) if features.asks_for_nodes else ())]
+    reads = [*_READS, *((rule(NODES, "list", "watch"), *_NODE_TEMPLATES) if features.asks_for_nodes else ())]
     images = reading_images(
         features.namespace,
         openshift=features.openshift,
@@ -333,6 +334,8 @@ _READS: Final = (
     PolicyRule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
     rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
 )
+_NODE_TEMPLATES: Final = tuple(PolicyRule(group, kinds, ("list",)) for group, kinds in node_templates.RESOURCES.items())
+"""Templates of autoscalers and clouds: which platforms of nodes may come."""
 _SEES_REGISTRATION: Final = rule(MUTATING_WEBHOOKS, "get", "list", "watch", names=[names.WEBHOOK_CONFIGURATION])
 _SEES_WEBHOOK: Final = rule(DEPLOYMENTS, "get", "list", "watch", names=[names.WEBHOOK])
 _TEMPLATES: Final = {

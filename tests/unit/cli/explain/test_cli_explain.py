@@ -26,6 +26,7 @@ ANSWERS = {
     "away:1": {"error": "network"},
     "old:1": {"unknown": True},
     "latest": ["linux/amd64", "linux/arm64"],
+    "small:1": ["linux/386"],
 }
 
 
@@ -876,3 +877,30 @@ def test_nulls_among_the_taints_of_a_node_are_no_taints(explain, taints) -> None
     machine["spec"] = {"taints": taints}
     found = explain(pod("web:1"), objects=[machine])
     assert (found.code, found.pods[0]["nodes"][0]["fitting"]) == (0, 1)
+
+
+@pytest.mark.req("PL-733", "PL-219")
+def test_nodes_count_by_what_their_runtime_takes(explain) -> None:
+    """One of containerd and one of CRI-O, and an image of 32 bits."""
+    machines = [node("a", "amd64"), node("b", "amd64")]
+    for machine, runtime in zip(machines, ("containerd://2.1.4", "cri-o://1.34.1"), strict=True):
+        machine["status"]["nodeInfo"]["containerRuntimeVersion"] = runtime
+    both = explain(pod("small:1"), objects=machines)
+    assert "the runtimes of the nodes of amd64 disagree" in both.pods[0]["decision"]["message"]
+    (row,) = both.pods[0]["nodes"]
+    assert (row["fitting"], row["mismatches"][0]["message"]) == (
+        1,
+        "its CRI-O finds nothing for linux/amd64 in the index of an image",
+    )
+    crio = explain(pod("small:1"), objects=machines[1:])
+    assert (crio.code, values(crio.pods[0])) == (1, ["386"])
+
+
+@pytest.mark.req("PL-215")
+def test_templates_of_nodes_are_objects_to_decide_with(explain) -> None:
+    needs = [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]
+    template = {"spec": {"requirements": needs}}
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "w"}}
+    found = explain(pod("web:1"), objects=[{**pool, "spec": {"template": template}}])
+    terms = found.pods[0]["required"]["after"]["nodeSelectorTerms"]
+    assert [each["key"] for each in terms[0]["matchExpressions"]] == ["kubernetes.io/arch", "kubernetes.io/os"]
