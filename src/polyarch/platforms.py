@@ -215,6 +215,11 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
         return NodePlatform(self.os, self.architecture)
 
     @property
+    def plain(self) -> "Platform":
+        """Without variant, version and features: no runtime looks at those of a manifest that is no index."""
+        return Platform.of(self.os, self.architecture)
+
+    @property
     def is_wasm(self) -> bool:
         """WebAssembly, which a shim runs on nodes of every architecture."""
         return self.architecture == "wasm" or self.os.startswith("wasi")

@@ -255,7 +255,8 @@ def _standing_in(inspection: Inspection, use: ImageUse, *, final: bool, stale_fo
 
 
 def _resolved(use: ImageUse, inspection: Inspection) -> ImageFacts:
-    known = _platforms(inspection.entries)
+    is_index = inspection.kind == "index"
+    known = _platforms(inspection.entries, is_index)
     return ImageFacts(
         text=use.text,
         effect=ImageEffect.CONSTRAINS,
@@ -266,7 +267,7 @@ def _resolved(use: ImageUse, inspection: Inspection) -> ImageFacts:
         dropped=known.dropped,
         foreign=known.foreign,
         legacy=known.legacy,
-        crio=known.crio if inspection.kind == "index" else None,
+        crio=known.crio if is_index else None,
     )
 
 
@@ -280,13 +281,14 @@ class _EntryPlatforms(NamedTuple):
     crio: tuple[NodePlatform, ...]
 
 
-def _platforms(entries: tuple[Entry, ...]) -> _EntryPlatforms:
-    return (_compared if len(entries) <= MAX_ENTRIES else _compared.__wrapped__)(entries)
+def _platforms(entries: tuple[Entry, ...], is_index: bool) -> _EntryPlatforms:
+    return (_compared if len(entries) <= MAX_ENTRIES else _compared.__wrapped__)(entries, is_index)
 
 
 @lru_cache(maxsize=4096)
-def _compared(entries: tuple[Entry, ...]) -> _EntryPlatforms:
-    stated = [entry.platform for entry in entries if not entry.platform.is_wasm]
+def _compared(entries: tuple[Entry, ...], is_index: bool) -> _EntryPlatforms:
+    found = (entry.platform if is_index else entry.platform.plain for entry in entries)
+    stated = [each for each in found if not each.is_wasm]
     platforms = node_platforms(stated)
     valid = {pair.architecture for pair in platforms} | {each.architecture for each in stated if not each.is_usual}
     named = {each.architecture for each in stated if each.os in NODE_SYSTEMS}

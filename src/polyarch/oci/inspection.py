@@ -161,7 +161,17 @@ class Inspection(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def node_platforms(self) -> tuple[NodePlatform, ...]:
-        return node_platforms(entry.platform for entry in self.entries)
+        return node_platforms(self._chosen_from)
+
+    @property
+    def pulled_platforms(self) -> tuple[NodePlatform, ...]:
+        """The platforms whose nodes take the image without being told to: what anybody means who requires one."""
+        return node_platforms(each for each in self._chosen_from if each.is_usual)
+
+    @property
+    def _chosen_from(self) -> tuple[Platform, ...]:
+        """What a runtime chooses from by its node: of an index its entries; a manifest alone is pulled as it is."""
+        return self.platforms if self.kind == "index" else tuple(each.plain for each in self.platforms)
 
     @property
     def constrains(self) -> bool:

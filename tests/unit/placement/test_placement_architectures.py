@@ -266,9 +266,30 @@ def test_the_runtimes_of_nodes_decide_what_they_take_from_an_index(platforms, ru
 
 @pytest.mark.req("PL-219")
 def test_a_manifest_that_is_no_index_is_pulled_by_every_runtime() -> None:
-    for platform, architectures in (("linux/386", ("386", "amd64")), ("linux/arm/v7", ("arm", "arm64"))):
+    """Nor does anybody look at its variant: kaniko writes v8 into images of amd64."""
+    for platform, architectures in (
+        ("linux/386", ("386", "amd64")),
+        ("linux/arm/v7", ("arm", "arm64")),
+        ("linux/amd64/v8", ("amd64",)),
+        ("linux/arm64/v1", ("arm64",)),
+    ):
         image = index(APP, platform, kind="image")
         assert of(pod(), image, runtimes={"amd64": CRI_O, "arm64": CRI_O}).architectures == architectures
+
+
+@pytest.mark.req("PL-219")
+@pytest.mark.parametrize(
+    ("platforms", "architectures"),
+    [
+        pytest.param(["linux/amd64/v3"], ("amd64",), id="nodes may be told to"),
+        pytest.param(["linux/amd64/v8"], (), id="there are no such processors"),
+        pytest.param(["linux/386/v3"], (), id="nor of 386"),
+        pytest.param(["linux/arm/v9"], (), id="nor of 32-bit ARM"),
+        pytest.param(["linux/amd64/v8", "linux/arm64"], ("arm64",), id="another entry is left"),
+    ],
+)
+def test_an_entry_of_an_index_counts_if_some_runtime_may_take_it(platforms, architectures) -> None:
+    assert of(pod(), index(APP, *platforms)).architectures == architectures
 
 
 @pytest.mark.req("PL-219")

@@ -34,7 +34,7 @@ from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
 from polyarch.oci.traffic.rate_limiter import RateLimit
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.write.assembly import RequestedPlatform
-from polyarch.platforms import InvalidPlatform, node_platforms
+from polyarch.platforms import InvalidPlatform
 
 SETTLED_AT_ONCE = 8
 
@@ -354,7 +354,7 @@ def missing(answer: Inspection, required: Sequence[RequestedPlatform]) -> list[s
     """
     if not answer.constrains:
         return []
-    there = set(node_platforms(each for each in answer.platforms if each.is_usual))
+    there = answer.pulled_platforms
     return [
         str(each.platform if is_exact else each.platform.node)
         for each in required

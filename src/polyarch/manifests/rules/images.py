@@ -186,13 +186,15 @@ MA002 = Rule(
 
 def check_one_platform(place: ImageLocation) -> Iterator[FindingDraft]:
     required, (platforms, missing) = place.options.require, missing_platforms(place)
-    if missing and len(platforms) == 1:
+    if missing and place.resolved is not None and len(platforms) == 1:
+        pulled = platforms == place.resolved.pulled_platforms
+        built = ", ".join(dict.fromkeys(map(str, platforms if pulled else place.resolved.platforms)))
         yield place.draft(
             MA002,
-            f"{place.subject}: {place.name} is built for {platforms[0]} only; {listed(required)} "
+            f"{place.subject}: {place.name} is built for {built} only; {listed(required)} "
             f"{'is' if len(required) == 1 else 'are'} required",
             f"also build it for {listed(missing)}, and publish one multi-platform image",
-            platforms=PlatformSets(supported=texts(platforms), missing=texts(missing)),
+            platforms=PlatformSets(supported=texts(place.resolved.pulled_platforms), missing=texts(missing)),
         )
 
 
@@ -203,8 +205,7 @@ def missing_platforms(place: ImageLocation) -> tuple[tuple[NodePlatform, ...], t
     required = place.options.require
     if not required or not place.constrains or place.resolved is None:
         return (), ()
-    platforms = place.resolved.node_platforms
-    return platforms, tuple(sorted(set(required) - set(platforms)))
+    return place.resolved.node_platforms, tuple(sorted(set(required) - set(place.resolved.pulled_platforms)))
 
 
 # -- MA003: an image lacks a required platform (MA002 reports images with a single platform) ---------------------------
