@@ -1,7 +1,6 @@
-"""What templates of autoscalers and pools of clouds say of the nodes that they make.
+"""What templates of autoscalers and pools of clouds say of the nodes that they make. Pure.
 
-Such nodes may not exist yet: the platforms that a cluster may get are those of its nodes and of its templates. Only
-:func:`read_templates` asks an API server.
+Such nodes may not exist yet: the platforms that a cluster may get are those of its nodes and of its templates.
 
 Sources: Karpenter's NodePool (``karpenter.sh/v1``), Cluster API's contract with the cluster autoscaler
 (``capacity.cluster-autoscaler.kubernetes.io/…``), OpenShift's MachineSets, and the kinds by which EKS (ACK), AKS (Azure
@@ -9,15 +8,13 @@ Service Operator) and GKE (Config Connector) describe node pools.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from polyarch.images.constraints import ARCH_KEYS, OS_KEYS
-from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import Resource
-from polyarch.kube.responses import ListResult
 from polyarch.platforms import KNOWN_ARCHITECTURES, NODE_SYSTEMS, NodePlatform, normal_architecture, normal_system
 from polyarch.selectors import Requirement
 from polyarch.tolerations import Taint, parse_taints
@@ -291,46 +288,6 @@ RESOURCES: Final = {
     "containerservice.azure.com": ("managedclustersagentpools",),
 }
 """The same, as rights name them."""
-
-
-class TemplateClient(Protocol):
-    """The part of the client that is needed here."""
-
-    async def discover(self, group: str) -> tuple[Resource, ...]: ...
-
-    async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]: ...
-
-
-class FoundTemplates(NamedTuple):
-    """The templates of one kind in a cluster."""
-
-    kind: TemplateKind
-    resource: Resource
-    documents: tuple[Json, ...] = ()
-    problem: str = ""
-    """Why they could not be read."""
-
-
-async def read_templates(api: TemplateClient, groups: Collection[str] | None = None) -> list[FoundTemplates]:
-    """The templates of every kind that the API server has, each in its preferred version.
-
-    ``groups``: those that are served, where the caller knows. Raises ``KubernetesError``, but not where one kind may
-    not be read.
-    """
-    found: list[FoundTemplates] = []
-    wanted = [each for each in dict.fromkeys(kind.group for kind in KINDS) if groups is None or each in groups]
-    served = {group: await api.discover(group) for group in wanted}
-    for kind in KINDS:
-        resource = next((each for each in served.get(kind.group, ()) if each.kind == kind.kind), None)
-        if resource is None:
-            continue
-        try:
-            documents = (await api.list(resource, type=dict)).items
-        except (Forbidden, NotFound) as error:
-            found.append(FoundTemplates(kind, resource, problem=str(error)))
-        else:
-            found.append(FoundTemplates(kind, resource, tuple(documents)))
-    return found
 
 
 def platforms_of_template(kind: TemplateKind, document: Json) -> frozenset[NodePlatform]:

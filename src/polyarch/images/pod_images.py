@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.images.constraints import Compatibility
 from polyarch.objects import Pod
 from polyarch.oci.inspection import WASM, Entry, Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse, unqualified
@@ -345,7 +344,9 @@ def _digest_note(inspection: Inspection) -> str:
     return inspection.digest.partition(":")[2][:12] or "resolved"
 
 
-def common_platforms(images: Iterable[ImageFacts], compatibility: Compatibility = ()) -> PlatformSet:
+def common_platforms(
+    images: Iterable[ImageFacts], compatibility: Iterable[tuple[str, frozenset[str]]] = ()
+) -> PlatformSet:
     """The platforms of the nodes that run all of these images. An image without an answer restricts nothing.
 
     ``compatibility``: architectures of nodes that run programs of others.

@@ -14,7 +14,8 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline
-from polyarch.images.node_templates import TemplateClient, platforms_of_template, read_templates
+from polyarch.images.node_templates import platforms_of_template
+from polyarch.images.template_lists import TemplateClient, read_templates
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.resources import NODES, Resource
 from polyarch.platforms import NO_RUNTIMES, NodePlatform, NodeRuntimes

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from polyarch.clock import Clock
-from polyarch.images.node_templates import mapping_at, read_templates
+from polyarch.images.node_templates import mapping_at
+from polyarch.images.template_lists import read_templates
 from polyarch.kube.errors import NotFound
 from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.resources import (

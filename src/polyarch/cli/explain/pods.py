@@ -17,8 +17,9 @@ from polyarch.cli.input.pod_templates import NATIVE_KINDS, templates_of
 from polyarch.cli.options.common import ClusterFlags
 from polyarch.images.node_fit import RuntimeClasses, node_platform
 from polyarch.images.node_templates import KINDS as TEMPLATE_KINDS
-from polyarch.images.node_templates import TemplateKind, platforms_of_template, read_templates
+from polyarch.images.node_templates import TemplateKind, platforms_of_template
 from polyarch.images.pull_secrets import PullSecretNames, document_of
+from polyarch.images.template_lists import read_templates
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
