@@ -25,6 +25,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         "test_placement_differences",
         "test_placement_images",
         "test_placement_inline",
+        "test_placement_neighbours",
         "test_placement_sharing",
     ),
     "operated-features": (
