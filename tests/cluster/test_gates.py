@@ -35,6 +35,7 @@ pytestmark = pytest.mark.req("PL-120")
 Json = dict[str, Any]
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+METRICS = "pods.metrics.k8s.io"
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 GATED = {"schedulingGates": [{"name": GATE}]}
 IMAGE = "quay.io/gates/app:1"
@@ -286,6 +287,13 @@ async def test_a_held_pod_counts_as_missing_in_a_budget_and_may_itself_be_evicte
 async def test_an_autoscaler_counts_held_pods_as_idle_ones(gates: Gates) -> None:
     """One pod that uses four times its target and one that is held become four: eight without the gate."""
     await metrics_are_served(gates.client)
+    try:
+        await scales_up_to_four(gates)
+    finally:  # others share the cluster
+        await gates.client.delete(CRDS, METRICS)
+
+
+async def scales_up_to_four(gates: Gates) -> None:
     await gates.workload(REPLICASETS, "web", gated=False, replicas=1)
 
     async def is_ready() -> bool:
@@ -326,7 +334,7 @@ async def metrics_are_served(client: Client) -> None:
     definition = {
         "apiVersion": CRDS.api_version,
         "kind": CRDS.kind,
-        "metadata": {"name": "pods.metrics.k8s.io", "annotations": approved},
+        "metadata": {"name": METRICS, "annotations": approved},
         "spec": {"group": "metrics.k8s.io", "scope": "Namespaced", "names": names, "versions": [version]},
     }
     await client.apply(CRDS, definition)
