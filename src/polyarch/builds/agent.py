@@ -18,7 +18,14 @@ from polyarch.builds import names
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.contract import PushMessage
 from polyarch.builds.pruning import PrunableImage
-from polyarch.builds.registry import Publication, PublishFailure, PublishResult, delete_images, publish
+from polyarch.builds.registry import (
+    REFUSED_PUSHES,
+    Publication,
+    PublishFailure,
+    PublishResult,
+    delete_images,
+    publish,
+)
 from polyarch.oci.documents import (
     CONFIG_LIMIT,
     DOCKER_SCHEMA2,
@@ -51,17 +58,18 @@ class ProgramResult(msgspec.Struct, frozen=True):
     message: Message
 
     @classmethod
-    def failure(cls, code: int, message: str) -> "ProgramResult":
-        """The result of a failure: the reason of its code, and as much of the text as a status holds."""
-        reason = contract.EXIT_REASONS.get(code, ("BuildFailed",))[0]
+    def failure(cls, code: int, message: str, reason: str = "") -> "ProgramResult":
+        """The result of a failure: the reason, else that of its code, and as much of the text as a status holds."""
+        reason = reason or contract.EXIT_REASONS.get(code, ("BuildFailed",))[0]
         text = message.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore")
         return cls(code, contract.FailureMessage(reason=reason, message=text))
 
 
 def of_registry(error: InspectionError) -> ProgramResult:
     """What a registry's refusal means: without rights another attempt is of no use, everything else may pass."""
-    refused = error.error_class == "auth" or error.code == "blocked"
-    return ProgramResult.failure(names.PUSH_DENIED if refused else contract.TRANSIENT, error.message)
+    reason = REFUSED_PUSHES.get(error.code, "")
+    refused = error.error_class == "auth" or error.code == "blocked" or reason
+    return ProgramResult.failure(names.PUSH_DENIED if refused else contract.TRANSIENT, error.message, reason)
 
 
 def write_message(path: Path, message: Message) -> None:

@@ -305,6 +305,15 @@ def auto_profile(facts: BuildFacts, architecture: str, host: str) -> ProfileChoi
     return ProfileChoice(name="UserNamespace", why=f"there is no {host} node yet that could be without user namespaces")
 
 
+def explained_profile(facts: BuildFacts, architecture: str, host: str) -> str:
+    """The profile of the Job of ``architecture`` on nodes of ``host``, and why it is that one."""
+    asked = facts.request.spec.builder.security_profile
+    if asked in ("UserNamespace", "Rootless", "Privileged"):
+        return f"{asked}: spec.builder.securityProfile"
+    chosen = auto_profile(facts, architecture, host)
+    return f"{chosen.name}: {chosen.why}"
+
+
 def node_without_user_namespaces(facts: BuildFacts, architecture: str, host: str) -> str:
     """A node that could take the pod of a Job of ``architecture`` and whose runtime reports no user namespaces; empty
     if there is none. Its kubelet would try for ever to start a pod that wants one."""

@@ -123,6 +123,12 @@ class InputObjects:
             if found is not None and not found.invalid and found.type not in types:
                 message = f"Secret {self._namespace}/{each.name}, which {field} names, has the type {found.type!r}; "
                 self.problem("SecretInvalid", f"{message}expected {' or '.join(types)}")
+            if found is not None and found.has_helpers:
+                message = (
+                    f"Secret {self._namespace}/{each.name}, which {field} names, has credHelpers or credsStore: "
+                    "programs that builds do not have, so they are ignored; write the credentials under auths"
+                )
+                self.problems.append(Problem(reason="CredentialHelpersIgnored", message=message, severity="Warning"))
         if context.type == "Git" and context.git is not None and context.git.credentials is not None:
             self._secret(context.git.credentials.name, "source.context.git.credentials.name")
 

@@ -37,8 +37,12 @@ PublishReason = Literal[
     "IndexForbidden",
     "MixedFormats",
     "PushDenied",
+    "PushTooLarge",
+    "QuotaExceeded",
     "RegistryInconsistent",
     "RegistryUnreachable",
+    "RepositoryMissing",
+    "TagImmutable",
 ]
 """Why it was not published, in the words of the conditions. ``IndexForbidden``: an index as asked for cannot be, or
 would lack a required architecture."""
@@ -201,7 +205,9 @@ def of_error(error: InspectionError, architecture: str = "", *, missing: bool = 
     gone = missing and error.error_class == "absent"
     lied = error.code == "digest-mismatch"
     return PublishFailure(
-        reason="RegistryInconsistent" if lied else _REASONS.get(error.error_class, "RegistryUnreachable"),
+        reason="RegistryInconsistent"
+        if lied
+        else REFUSED_PUSHES.get(error.code) or _REASONS.get(error.error_class, "RegistryUnreachable"),
         message=f"{architecture}: {error.message}" if architecture else error.message,
         code=error.code,
         architecture=architecture,
@@ -211,6 +217,13 @@ def of_error(error: InspectionError, architecture: str = "", *, missing: bool = 
     )
 
 
+REFUSED_PUSHES: Mapping[str, PublishReason] = {
+    "body-too-large": "PushTooLarge",
+    "immutable-tag": "TagImmutable",
+    "no-repository": "RepositoryMissing",
+    "quota": "QuotaExceeded",
+}
+"""Codes of pushes that a registry refuses, whoever asks."""
 _REASONS: Mapping[str, PublishReason] = {
     "absent": "RegistryInconsistent",
     "auth": "PushDenied",
@@ -241,7 +254,7 @@ _PUSH_REASONS: dict[str, PublishReason] = {
     "missing-platform": "IndexForbidden",
     "empty": "RegistryInconsistent",
 }
-_REFUSALS = frozenset({400, 404, 409, 412, 422})
+_REFUSALS = frozenset({400, 404, 406, 409, 412, 415, 422})
 """Statuses with which registries refuse an index of which a child is missing."""
 
 
@@ -351,6 +364,8 @@ async def _push(
 async def _judge(writer: Writer, failed: PushFailed, found: Sequence[VerifiedChild]) -> PublishFailure:
     """A push that failed: whose images are gone, if that is why."""
     error = failed.error
+    if error.code in REFUSED_PUSHES:
+        return of_error(error)
     if failed.blob and error.error_class == "absent":
         gone = [each.child.architecture for each in found if failed.blob.encode() in each.image.manifest]
     elif error.status in _REFUSALS and not failed.blob:
@@ -365,7 +380,10 @@ async def _judge(writer: Writer, failed: PushFailed, found: Sequence[VerifiedChi
     if gone:
         message = f"the images of {', '.join(sorted(gone))} are gone: {error.message}"
     else:
-        message = f"all images are there, and yet the registry refuses what names them: {error.message}"
+        message = (
+            f"all images are there, and yet the registry refuses what names them: {error.message}; where it takes no "
+            "image indexes or no OCI images, set output.format to Docker, or push to another registry"
+        )
     return PublishFailure(reason="RegistryInconsistent", message=message, code=error.code, missing=tuple(sorted(gone)))
 
 

@@ -672,6 +672,62 @@ def test_a_registry_that_is_down_while_publishing_is_tried_until_the_index_timeo
     assert (world.condition("Ready"), world.made) == (("True", "Published"), [])
 
 
+@pytest.mark.req("BD-219", "BD-240")
+def test_what_keeps_a_result_from_being_published_is_told_by_the_build_itself() -> None:
+    """Whoever looks at the build must not have to look at its run."""
+    world = BuildPlanWorld()
+    world.push_trouble = WriteFailure(verb="", code="RegistryUnreachable", message="HTTP 503", passing=True)
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    world.reconcile()
+    found = next(each for each in world.status()["conditions"] if each["type"] == "Progressing")
+    assert (found["status"], found["reason"]) == ("True", "RegistryUnreachable")
+    assert "cannot publish the result yet: HTTP 503; it is tried again" in found["message"]
+
+
+@pytest.mark.req("BD-218", "BD-219")
+@pytest.mark.parametrize("reason", ["QuotaExceeded", "PushTooLarge", "RepositoryMissing"])
+def test_what_a_registry_has_no_room_for_is_published_once_it_has(reason: str) -> None:
+    """No Secret changes when a quota is raised; nothing is built again."""
+    world = BuildPlanWorld()
+    world.push_trouble = WriteFailure(verb="", code=reason, message="no room")
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    world.reconcile()
+    plan = world.settle()
+    assert (plan.decision, plan.reason, plan.requeue_after) == ("Held", reason, 600.0)
+    assert world.condition("Degraded") == ("True", reason)
+    assert "tried again every 10 minutes" in plan.message
+    world.made.clear()
+    world.push_trouble = None
+    world.now += 601
+    assert world.settle().decision == "UpToDate"
+    assert world.made == []
+
+
+@pytest.mark.req("BD-102", "BD-218")
+def test_another_tag_releases_a_result_whose_tag_is_immutable() -> None:
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "tags": ["1.0"]}})
+    world.push_trouble = WriteFailure(verb="", code="TagImmutable", message="the tag 1.0 is immutable")
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    world.reconcile()
+    plan = world.settle()
+    assert (plan.decision, plan.reason) == ("Held", "TagImmutable")
+    assert "a change of the spec" in plan.message
+    world.now += 3600
+    assert world.plan().decision == "Held"
+    world.push_trouble = None
+    world.made.clear()
+    world.set("output.tags", ["1.1"])
+    world.settle()
+    assert world.condition("Ready") == ("True", "Published")
+    assert (world.made, world.status()["tags"]) == ([], ["1.1"])
+
+
 @pytest.mark.req("BD-346")
 def test_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
     """A reason that is cleared before each attempt and written after it is two writes, and each brings a pass."""

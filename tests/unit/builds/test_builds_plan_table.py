@@ -565,6 +565,21 @@ def test_children_of_another_build_of_the_namespace_are_reused_and_copied() -> N
     assert world.made == []
 
 
+@pytest.mark.req("BD-151")
+def test_why_a_pod_has_its_profile_is_in_plan_and_status() -> None:
+    world = BuildPlanWorld()
+    plan = world.plan()
+    assert all(each.profile.startswith(("UserNamespace: ", "Rootless: ")) for each in plan.per_architecture)
+    world.reconcile()
+    (run,) = world.runs.values()
+    assert [each["profile"] for each in run["status"]["architectures"]] == [e.profile for e in plan.per_architecture]
+    world.succeed("amd64")
+    world.reconcile()
+    assert all(each["profile"] for each in run["status"]["architectures"]), "it stays known"
+    other = BuildPlanWorld(with_spec(builder={"securityProfile": "Rootless"}))
+    assert other.plan().per_architecture[0].profile == "Rootless: spec.builder.securityProfile"
+
+
 @pytest.mark.req("BD-092")
 @pytest.mark.parametrize("error", ["network", "timeout", "unauthorized", "forbidden", "rate-limited", "server-error"])
 def test_what_another_repository_does_not_show_is_built_and_told(error: str) -> None:

@@ -61,6 +61,89 @@ class TestRepeating:
         assert "push rights on" in trouble.message
 
 
+def said(code, message):
+    return json.dumps({"errors": [{"code": code, "message": message}]}).encode()
+
+
+IMMUTABLE = {
+    "ECR": (400, "TAG_INVALID", "The image tag 'latest' already exists and cannot be overwritten: immutable."),
+    "Harbor": (412, "PRECONDITION", "Failed to process request due to 'app:latest' configured as immutable."),
+    "Quay": (409, "TAG_IMMUTABLE", "tag is immutable"),
+    "Artifact Registry": (400, "MANIFEST_INVALID", "cannot update tag latest: tag immutability is enabled"),
+    "ACR": (405, "UNSUPPORTED", "The operation is disallowed on this registry, repository or image."),
+    "GitLab": (403, "DENIED", "protected tag"),
+    "Artifactory": (403, "DENIED", "Not enough permissions to overwrite artifact 'app/latest/manifest.json'"),
+}  # fmt: skip
+NO_ROOM = {
+    "Harbor": (403, "DENIED", "adding 1.2 MiB of storage resource will exceed the configured upper limit of 1 GiB."),
+    "Harbor, another answer": (412, "PRECONDITION", "quota exceeded"),
+    "Quay": (403, "DENIED", "Quota has been exceeded on namespace"),
+    "ECR": (400, "LimitExceeded", "The operation did not succeed because it would have exceeded a service limit."),
+    "Artifactory": (413, "UNKNOWN", "Storage quota limit of repository docker-local was exceeded"),
+    "a full disk": (500, "UNKNOWN", "write /var/lib/registry/docker: no space left on device"),
+    "WebDAV": (507, "UNKNOWN", "insufficient storage"),
+}  # fmt: skip
+
+
+class TestRefusals:
+    """What registries are documented to say to a push, and what a user is to do about it."""
+
+    @pytest.mark.req("BD-219")
+    @pytest.mark.parametrize(("status", "code", "message"), IMMUTABLE.values(), ids=IMMUTABLE)
+    async def test_an_immutable_tag_asks_for_another(self, target, connection, put, publication, status, code, message):
+        """The result itself is there by then; with another tag it is published."""
+        children = put("amd64"), put("arm64")
+        target.script("PUT", "/manifests/latest$", Answer(status, said(code, message)), forever=True)
+        trouble = await publish(connection, publication(*children, tags=TAGS))
+        assert (trouble.reason, trouble.passing, trouble.missing) == ("TagImmutable", False, ())
+        assert "the tag latest is immutable in this registry: " in trouble.message
+        assert "choose another tag" in trouble.message
+        assert message[:20] in trouble.message
+        assert isinstance(await publish(connection, publication(*children, tags=("run", "other"))), PublishResult)
+
+    @pytest.mark.req("BD-219")
+    @pytest.mark.parametrize(("status", "code", "message"), NO_ROOM.values(), ids=NO_ROOM)
+    async def test_a_quota_is_told_as_one_and_goes_on_once_it_is_raised(
+        self, target, connection, put, publication, status, code, message
+    ):
+        """It reads as missing rights, which no Secret cures."""
+        work = publication(put("amd64"), put("arm64"))
+        target.script("PUT", "/manifests/sha256:", Answer(status, said(code, message)), forever=True)
+        trouble = await publish(connection, work)
+        assert (trouble.reason, trouble.passing) == ("QuotaExceeded", False)
+        assert "have the quota raised" in trouble.message
+        assert "credentials" not in trouble.message
+        target.clear_scripts()
+        assert isinstance(await publish(connection, work), PublishResult)
+
+    @pytest.mark.req("BD-219")
+    @pytest.mark.parametrize(
+        ("status", "body", "reason", "cure"),
+        [
+            (413, b"<html><h1>413 Request Entity Too Large</h1></html>", "PushTooLarge", "client_max_body_size"),
+            (
+                404,
+                said("NAME_UNKNOWN", "The repository with name 'team/app' does not exist in the registry"),
+                "RepositoryMissing",
+                "create the repository there first",
+            ),
+            (400, said("MANIFEST_INVALID", "manifest invalid"), "RegistryInconsistent", "set output.format to Docker"),
+            (415, said("MANIFEST_INVALID", "unsupported"), "RegistryInconsistent", "no image indexes or no OCI images"),
+            (403, said("DENIED", "requested access to the resource is denied"), "PushDenied", "push rights on"),
+        ],
+    )
+    async def test_other_refusals_name_their_cure(
+        self, target, connection, put, publication, status, body, reason, cure
+    ):
+        work = publication(put("amd64"), put("arm64"))
+        target.script("PUT", "/manifests/sha256:", Answer(status, body), forever=True)
+        trouble = await publish(connection, work)
+        assert trouble.reason == reason
+        assert cure in trouble.message
+        target.clear_scripts()
+        assert isinstance(await publish(connection, work), PublishResult)
+
+
 def manifest(config_digest, size, **more):
     return {
         "schemaVersion": 2,

@@ -160,6 +160,17 @@ def test_unusable_push_secret(secret: SecretFacts, words: str) -> None:
     assert words in found[0][1]
 
 
+@pytest.mark.req("BD-064")
+def test_programs_for_credentials_are_ignored_with_a_warning() -> None:
+    """They run on the machine of whoever wrote the Secret; a log line of the builder reaches nobody."""
+    secret = msgspec.structs.replace(DOCKER, has_helpers=True)
+    data = msgspec.structs.replace(DATA, secrets={**DATA.secrets, "push": secret})
+    found = effective(changed(SPEC, "output.pushSecret", {"name": "push"}), data)
+    told = [each for each in found.warnings if each.reason == "CredentialHelpersIgnored"]
+    assert [each.message.partition(",")[0] for each in told] == ["Secret ns/push"]
+    assert found.errors == ()
+
+
 @pytest.mark.req("BD-284")
 def test_a_machine_os_takes_both_shapes() -> None:
     """``dockercfg`` is as good there."""

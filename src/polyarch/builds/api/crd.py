@@ -863,6 +863,7 @@ def _run_status() -> Schema:
                 description="Whether it is built on its own architecture.", enum=get_args(formats.BuiltBy)
             ),
             "host": text(description="The architecture of the nodes where it is built."),
+            "profile": text(description="The security profile of its pod, and why it was chosen."),
             "job": text(description="The Job that builds it."),
             "jobUID": text(description="UID of that Job."),
             "node": text(description="The node of its pod."),

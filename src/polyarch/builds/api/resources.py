@@ -342,6 +342,8 @@ class ArchitectureStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", 
     """``Native`` or ``Emulated``."""
     host: str = ""
     """The architecture of the nodes where it is built."""
+    profile: str = ""
+    """The security profile of its pod, and why it was chosen."""
     job: str = ""
     job_uid: str = msgspec.field(default="", name="jobUID")
     node: str = ""

@@ -18,14 +18,13 @@ import structlog
 from polyarch.builds import names
 from polyarch.builds.controller.informers import BuildReader, BuildRef, WrittenCache
 from polyarch.builds.facts.build_facts import HeadResult, WriteFailure
-from polyarch.builds.facts.objects import DOCUMENTS, SecretObject
+from polyarch.builds.facts.objects import DOCUMENTS, SecretObject, has_helpers
 from polyarch.builds.keys import NOT_ENABLED
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.job_objects import (
     CREDENTIALS,
     FILE,
     UnreadableFile,
-    has_helpers,
     ignition_file,
     one_form,
 )

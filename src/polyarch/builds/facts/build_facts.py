@@ -151,6 +151,8 @@ class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     execution: str = ""
     host: str = ""
+    profile: str = ""
+    """The security profile of its pod, and why it was chosen."""
     job: str = ""
     job_uid: str = ""
     node: str = ""
@@ -321,6 +323,8 @@ class SecretFacts(msgspec.Struct, frozen=True, kw_only=True):
     """HMAC-SHA-256 of each value under the role's key, hex."""
     invalid: str = ""
     """Why it cannot be used, without its content."""
+    has_helpers: bool = False
+    """It names programs that are asked for credentials, which neither the builder nor its Jobs have."""
 
 
 class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -187,6 +187,7 @@ def child_record(status: ArchitectureStatus) -> ChildRecord:
         key=status.key,
         execution=status.execution,
         host=status.host,
+        profile=status.profile,
         job=status.job,
         job_uid=status.job_uid,
         node=status.node,
@@ -670,7 +671,22 @@ def secret_facts(secret: SecretObject, key: bytes) -> SecretFacts:
         keys=frozenset(values),
         fingerprints={name: fingerprint(value, key) for name, value in sorted(values.items())} if key else {},
         invalid=invalid or _problem(secret.type, values),
+        has_helpers=any(has_helpers(values[name]) for name in _REGISTRY_KEYS if name in values),
     )
+
+
+_REGISTRY_KEYS: Final = (".dockerconfigjson", ".dockercfg")
+HELPERS: Final = ("credHelpers", "credsStore")
+"""Programs that neither the builder nor its Jobs have."""
+
+
+def has_helpers(body: bytes) -> bool:
+    """Whether registry credentials name programs that are to be asked for them: they are ignored, with a Warning."""
+    try:
+        document = read_object(body)
+    except MalformedDocument:
+        return False
+    return any(document.get(name) for name in HELPERS)
 
 
 def fingerprint(value: bytes, key: bytes) -> str:

@@ -91,7 +91,7 @@ EXIT_REASONS: Final[Mapping[int, tuple[str, ...]]] = {
     names.EMULATOR_MISSING: ("EmulatorMissing",),
     names.USER_ERROR: ("ContainerfileInvalid", "BaseImageNotFound", "BaseImageUnauthorized"),
     names.WRONG_ARCHITECTURE: ("ArchitectureMismatch",),
-    names.PUSH_DENIED: ("PushDenied",),
+    names.PUSH_DENIED: ("PushDenied", "PushTooLarge", "QuotaExceeded", "RepositoryMissing", "TagImmutable"),
     names.LAYOUT_INVALID: (
         "LayoutInvalid",
         *("MixedFormats", "DuplicatePlatform", "IndexForbidden", "RegistryInconsistent"),  # of the index Job

@@ -26,7 +26,7 @@ START_ERROR: Final = 128
 """The exit code that kubelets report for a container that the runtime could not start."""
 BUILD_FAILED: Final = "BuildFailed"
 BUILD_TIMEOUT: Final = "BuildTimeout"
-INDEX_REASONS: Final = ("PushDenied", "ArchitectureMismatch", "RegistryUnreachable")
+INDEX_REASONS: Final = (*contract.EXIT_REASONS[names.PUSH_DENIED], "ArchitectureMismatch", "RegistryUnreachable")
 
 _VARIANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}|", re.ASCII)
 """What a status, an index and a terminal can hold of an image's variant."""

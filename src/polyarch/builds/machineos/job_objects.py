@@ -18,6 +18,7 @@ from polyarch.builds import names
 from polyarch.builds.api.resources import NameReference
 from polyarch.builds.containerfile import normalised_text
 from polyarch.builds.facts.build_facts import BuildStep, JobFacts
+from polyarch.builds.facts.objects import HELPERS
 from polyarch.builds.jobs.contract import configmap_name
 from polyarch.builds.jobs.manifests import architecture_manifests as job_manifests
 from polyarch.builds.jobs.spec import ArchitectureJobSpec, JobMetadata, MachineJobMounts, PulledImage
@@ -366,8 +367,6 @@ def _pinned(image: str, job_inputs: JobInputs) -> str:
 
 
 AUTHS: Final = "auths"
-HELPERS: Final = ("credHelpers", "credsStore")
-"""Programs that a Job does not have."""
 
 
 def one_form(body: bytes) -> bytes:
@@ -382,15 +381,6 @@ def one_form(body: bytes) -> bytes:
     if not hosts:
         raise MalformedDocument("it names no registry")
     return msgspec.json.encode({AUTHS: hosts}, order="deterministic")
-
-
-def has_helpers(body: bytes) -> bool:
-    """Whether the document names programs that are asked for credentials: they are ignored, with a Warning."""
-    try:
-        document = read_object(body)
-    except MalformedDocument:
-        return False
-    return any(document.get(name) for name in HELPERS)
 
 
 # -- files of a rendered MachineConfig ---------------------------------------------------------------------------------

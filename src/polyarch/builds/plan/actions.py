@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.builds.api.formats import BuildTimes, ExecutionPhase, Phase
-from polyarch.builds.architectures import host_of, is_available
+from polyarch.builds.architectures import explained_profile, host_of, is_available
 from polyarch.builds.facts.build_facts import (
     ENDED_CHILD,
     BuildFacts,
@@ -18,6 +18,7 @@ from polyarch.builds.facts.build_facts import (
     BuildStep,
     ChildRecord,
     Execution,
+    HeadResult,
     JobFacts,
     PodFacts,
     Problem,
@@ -40,6 +41,7 @@ from polyarch.builds.plan.executions import (
 )
 from polyarch.builds.plan.request import DesiredBuild
 from polyarch.durations import format_duration
+from polyarch.oci.documents import OCI_MANIFEST
 from polyarch.oci.inspection import ERROR_CODES, Inspection
 
 MAX_MESSAGE: Final = 1024
@@ -170,9 +172,16 @@ def _start(
 
 
 def _reuse(facts: BuildFacts, record: ChildRecord, found: ReusableChild) -> ArchitectureAction:
+    """Of an image that was taken as it was, an index told digest and size alone: the registry says the rest."""
     child = found.child
+    stated = facts.existing.get(found.reference) or HeadResult()
     reused = _changed(record, phase="Reused", reason="", message="", reused_from=found.execution, completed=facts.now)
-    image = {"digest": child.digest, "size": child.size, "media_type": child.media_type, "variant": child.variant}
+    image = {
+        "digest": child.digest,
+        "size": child.size or stated.size,
+        "media_type": child.media_type or stated.media_type or OCI_MANIFEST,
+        "variant": child.variant,
+    }
     return ArchitectureAction(child=_changed(reused, **image), reuse=found)
 
 
@@ -195,6 +204,7 @@ def _build(facts: BuildFacts, record: ChildRecord, names: ExecutionNames, *, sho
     kept = record.reason if record.reason in MADE_AGAIN else ""
     child = _changed(record, phase="Building", reason=kept, message="", job=name, job_uid=uid_placeholder(JOB, name))
     child = _changed(child, host=host.architecture, execution=host.execution, started=None)
+    child = _changed(child, profile=explained_profile(facts, record.architecture, host.architecture)[:MAX_MESSAGE])
     return ArchitectureAction(child=child, build=True)
 
 

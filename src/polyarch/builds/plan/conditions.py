@@ -17,7 +17,7 @@ from polyarch.builds.facts.build_facts import (
     current_execution,
     written,
 )
-from polyarch.builds.plan.actions import POD_NOT_STARTED, described, progress_summary
+from polyarch.builds.plan.actions import described, progress_summary
 from polyarch.builds.plan.document import PlannedEvent
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
@@ -163,6 +163,9 @@ def _progressing(state: Execution | None, blocker: Problem | None) -> Condition:
         if blocker is not None and blocker.reason == "Suspended":
             return Condition(PROGRESSING, "False", "Suspended", blocker.message)
         return Condition(PROGRESSING, "False", "Done", "Nothing is being built.")
+    if state.phase == "Assembling" and state.reason and state.message:
+        message = f"{state.name} has every image and cannot publish the result yet: {state.message}; it is tried again."
+        return Condition(PROGRESSING, "True", state.reason, message)
     if state.phase == "Assembling":
         return Condition(PROGRESSING, "True", "Assembling", f"{state.name} has every image and publishes the result.")
     open_ones = [each for each in state.children if not usable(each) and each.phase not in FAULTY_CHILD]
@@ -171,8 +174,8 @@ def _progressing(state: Execution | None, blocker: Problem | None) -> Condition:
             if reason == "Queued" and not all(each.reason == "Queued" for each in open_ones):
                 continue
             return Condition(PROGRESSING, "True", reason, described(open_ones))
-    stalled = [each for each in open_ones if each.reason == POD_NOT_STARTED]
-    told = f" {described(stalled)}" if stalled else ""
+    kept = [each for each in open_ones if each.reason and each.message]
+    told = f" {described(kept)}" if kept else ""
     return Condition(PROGRESSING, "True", "Building", f"{state.name} builds {_names(open_ones)}.{told}")
 
 

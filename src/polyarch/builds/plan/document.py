@@ -36,6 +36,8 @@ class PlannedArchitecture(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     digest: str = ""
     source: str = msgspec.field(default="", name="from")
     """The execution that a reused or adopted child comes from."""
+    profile: str = ""
+    """The security profile of the pod that builds it, and why it was chosen."""
     reason: str = ""
     message: str = ""
 

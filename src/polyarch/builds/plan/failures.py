@@ -24,7 +24,7 @@ from polyarch.builds.plan.actions import ExecutionProgress
 from polyarch.builds.plan.executions import FAULTY_CHILD
 from polyarch.builds.plan.request import DesiredBuild
 
-FailureRelease = Literal["inputs", "spec", "builder", "token", "secret", "look-up", "backoff", "node", "nodes"]
+FailureRelease = Literal["inputs", "spec", "builder", "token", "secret", "look-up", "push", "backoff", "node", "nodes"]
 """What releases a failed build, besides other inputs, which make another build of it."""
 
 RELEASES: Final[Mapping[str, FailureRelease]] = {
@@ -41,6 +41,10 @@ RELEASES: Final[Mapping[str, FailureRelease]] = {
     "ContainerfileInvalid": "inputs",
     "InputMissing": "secret",
     "PushDenied": "secret",
+    "PushTooLarge": "push",
+    "QuotaExceeded": "push",
+    "RepositoryMissing": "push",
+    "TagImmutable": "spec",
     "BaseImageUnauthorized": "secret",
     "BaseImageNotFound": "look-up",
     "BaseImageUnusable": "look-up",
@@ -60,6 +64,7 @@ _CURES: Final[Mapping[FailureRelease, str]] = {
     "token": "a new spec.rebuild.token",
     "secret": "a change of a Secret that it uses, or a new spec.rebuild.token",
     "look-up": "another answer of the registry, looked up every 10 minutes",
+    "push": "the registry taking it, tried again every 10 minutes",
     "backoff": "the registry being reachable again",
     "node": "a Ready, schedulable linux/{architecture} node",
     "nodes": "any change of the linux/{architecture} nodes",
@@ -222,7 +227,7 @@ def _release(cause: FailureCause, facts: BuildFacts) -> FailureRelease:
 
 def _pause(release: FailureRelease, same: list[Execution]) -> float | None:
     """Seconds after its end when an execution is tried again, where time alone releases it."""
-    if release == "look-up":
+    if release in ("look-up", "push"):
         return LOOK_UP_INTERVAL
     if release != "backoff":
         return None

@@ -254,6 +254,7 @@ def child_status(child: ChildRecord) -> ArchitectureStatus:
         key=child.key,
         execution=child.execution,
         host=child.host,
+        profile=child.profile,
         job=child.job,
         job_uid=child.job_uid,
         node=child.node,

@@ -645,6 +645,7 @@ def _acted_on(done: ArchitectureAction, update: ExecutionUpdate) -> PlannedArchi
         job=child.job,
         digest=child.digest,
         source=source,
+        profile=child.profile if done.build else "",
         reason=child.reason,
         message=child.message,
     )

@@ -207,10 +207,19 @@ def _is_there(path: Path) -> bool:
     return True
 
 
+WHITEOUT = ".wh."
+"""How names begin that delete others in a layer (OCI image specification, layer.md)."""
+
+
 def _entries(folder: Path, rules: IgnoreRules) -> Iterator[tuple[Path, tarfile.TarInfo]]:
     """In the order of their paths, folders before what is in them."""
     for path, relative in sorted(_walk(folder, rules), key=lambda each: each[1].split("/")):
         status = path.lstat()
+        if path.name.startswith(WHITEOUT):
+            raise UsageError(
+                f"--context: {path}: what is called {WHITEOUT}… is lost in a layer, as which a context travels; "
+                f"{_named(folder, rules)}, or give it another name"
+            )
         entry = tarfile.TarInfo(relative)
         if path.is_symlink():
             entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, str(path.readlink()), 0o777

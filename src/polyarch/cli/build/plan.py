@@ -276,6 +276,8 @@ def _document(shown: BuildPlanView) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(shown.plan)
     document["writes"] = [{_camel(name): value for name, value in each.items()} for each in document["writes"]]
     said = {_camel(name): value for name, value in document.items() if name not in _INTERNAL}
+    for told, each in zip(said["perArchitecture"], shown.plan.per_architecture, strict=True):
+        told["why"] = why(shown, each)
     return {
         "schemaVersion": SCHEMA,
         "namespace": shown.namespace,
@@ -304,6 +306,7 @@ def _text(shown: BuildPlanView, *, keys: bool, jobs: bool, colour: bool) -> str:
         rows = [Row((each.architecture, each.action, why(shown, each))) for each in made.per_architecture]
         printed = table(("ARCHITECTURE", "ACTION", "WHY"), rows, colour=colour)
         lines += [f"\n{printed}\n"]
+        lines += [f"profile of {each.architecture}: {each.profile}\n" for each in made.per_architecture if each.profile]
     if made.index.action != "None":
         what = {"Push": "index to be pushed", "Exists": "index is there", "Single": "the child alone, without an index"}
         digest = f": {printable(made.index.digest)}" if made.index.digest else ""

@@ -198,6 +198,8 @@ def one_text(seen: StatusFacts, now: datetime, *, colour: bool) -> str:
     rows = [_architecture(each, now) for each in run.status.architectures or ()]
     header = ("ARCHITECTURE", "PHASE", "NODE", "ATTEMPTS", "DURATION", "TOLD")
     printed = f"\n{table(header, rows, colour=colour)}" if rows else ""
+    for each in run.status.architectures or ():
+        printed += f"profile of {each.architecture}: {printable(each.profile)}\n" if each.profile else ""
     return "".join(f"{line}\n" for line in lines) + printed
 
 

@@ -269,6 +269,8 @@ def _run(
         raise RefusedIndex(f"refused, nothing was pushed: {refused}") from None
     except PushFailed as failed:
         done = f"; pushed so far: {', '.join(failed.done)}" if failed.done else "; nothing was pushed"
+        if failed.error.code == "immutable-tag":  # what nothing but another tag completes
+            raise RefusedIndex(f"{failed}{done}") from None
         raise CouldNotComplete(f"{failed}{done}; run the command again to complete it") from None
     except Failure as failure:
         raise CouldNotComplete(failure.error.message) from None

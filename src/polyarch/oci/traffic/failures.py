@@ -5,6 +5,7 @@ untrusted: it is cut to 200 characters, control characters are removed, and so a
 case the registry repeats them."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -41,6 +42,11 @@ NEXT_ACTIONS = {
     "too-large": "this is hardly an image: check what was pushed",
     "too-complex": "flatten the index",
     "tls": "give the CA with --ca or a certs.d directory, or configure the registry as insecure",
+    "immutable-tag": "choose another tag, or lift the rule there",
+    "quota": "free space there, or have the quota raised",
+    "body-too-large": "the registry, or a proxy before it, takes no body of this size: raise the limit "
+    "(nginx: client_max_body_size)",
+    "no-repository": "create the repository there first: this registry makes none by itself",
     "unknown-host": "check its spelling, the mirrors that are configured, and this machine's network",
     "refused-address": "allow the address explicitly if it is meant to be reached",
     "refused-redirect": "check the registry's configuration and the proxies before it",
@@ -160,3 +166,41 @@ def of_status(host: str, what: str, status: int, registry_error: RegistryError, 
     code = _code_of_status(status, registry_error)
     tried = f" after {attempts} attempts" if attempts > 1 else ""
     return Failure.of(code, host, f"HTTP {status}{registry_error.words} for {what}{tried}", status=status)
+
+
+_RATE = re.compile(r"\brate\b|too ?many ?requests", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"quota|storage (resource|space|limit)|upper limit of|insufficient storage|no space left|LimitExceeded|"
+    r"exceed\w* (the )?(\w+ )?(storage|capacity)",
+    re.IGNORECASE,
+)
+_IMMUTABLE = re.compile(
+    r"immutab|cannot be (overwritten|updated|modified)|already exists|overwrit|protected|locked|disallowed|TAG_INVALID",
+    re.IGNORECASE,
+)
+_REFUSALS = frozenset({400, 403, 405, 409, 412, 413, 422, 429, 500, 507})
+"""Statuses with which registries say that there is no more room, or that a tag may not be moved."""
+
+
+def of_refused_write(failure: Failure, *, tag: str = "") -> Failure:
+    """What a registry means that takes no upload or no manifest: registries have no codes for it, so their words count.
+
+    ``tag``: what is written is a tag. Amazon's, Google's, Azure's and GitLab's registries, Harbor, Quay and Artifactory
+    answer an immutable tag with 400, 403, 405, 409 or 412, and a quota with 403, 412, 413, 429 or 507.
+    """
+    error = failure.error
+    said = error.message.removeprefix(f"{error.host}: ")
+    for action in (*NEXT_ACTIONS.values(), NO_CREDENTIALS):
+        said = said.replace(f"; {action}", "")
+    code = ""
+    if error.status == 507 or (error.status in _REFUSALS and _QUOTA.search(said) and not _RATE.search(said)):
+        code = "quota"
+    elif error.status == 413:
+        code = "body-too-large"
+    elif tag and error.status in _REFUSALS and _IMMUTABLE.search(said):
+        code, said = "immutable-tag", f"the tag {tag} is immutable in this registry: {said}"
+    elif error.status == 404 and ("NAME_UNKNOWN" in said or " for an upload" in said):
+        code = "no-repository"  # of a manifest it may be what the manifest names that is not there
+    if not code:
+        return failure
+    return Failure.of(code, error.host, said, status=error.status, retry_after=error.retry_after)

@@ -27,7 +27,7 @@ from polyarch.oci.traffic.exchange import (
     modes_of,
     not_as_asked,
 )
-from polyarch.oci.traffic.failures import Failure, RegistryError, is_page, of_status, read_errors
+from polyarch.oci.traffic.failures import Failure, RegistryError, is_page, of_refused_write, of_status, read_errors
 from polyarch.oci.transport.addresses import Redirect, RegistryServer, UrlRejected, check_upload
 from polyarch.oci.transport.interface import NO_TLS
 
@@ -131,7 +131,9 @@ class Writer:
         try:
             response = await self._begin(f"?{query}", self._mounting_from(repository))
         except Failure as failure:
-            if failure.error.error_class not in ("auth", "absent") and failure.error.status not in (400, 405):
+            error = failure.error
+            refused = error.error_class in ("auth", "absent") or error.status in (400, 404, 405, 409, 412, 501)
+            if not refused or error.code == "quota":
                 raise
             return await self.begin()
         return None if response.status == 201 else self._session(response)
@@ -227,7 +229,7 @@ class Writer:
         try:
             return await self._connection.authorization.fetch(request, access, context or self._connection.context())
         except Failure as failure:
-            raise self._about_rights(failure) from None
+            raise self._refused(request, failure) from None
 
     def _check_taken(self, request: Request, response: CompleteResponse) -> None:
         if not 200 <= response.status < 300:
@@ -237,9 +239,12 @@ class Writer:
 
     def _failure(self, request: Request, response: CompleteResponse) -> Failure:
         registry_error = read_errors(response.body, self._access.secrets)
-        return self._about_rights(of_status(self.host, request.what, response.status, registry_error))
+        return self._refused(request, of_status(self.host, request.what, response.status, registry_error))
 
-    def _about_rights(self, failure: Failure) -> Failure:
+    def _refused(self, request: Request, failure: Failure) -> Failure:
+        if request.method in ("PUT", "POST"):
+            selector = request.what.removeprefix("the manifest ") if request.operation == "manifest-put" else ""
+            failure = of_refused_write(failure, tag="" if ":" in selector else selector)
         if failure.error.error_class != "auth":
             return failure
         message = f"{failure.error.message}; writing needs push rights on {self.host}/{self.repository}"

@@ -76,6 +76,21 @@ INVALID: dict[str, tuple[SecretObject, str]] = {
 
 
 @pytest.mark.req("BD-064")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'{"auths":{"r.example.com":{"auth":"aHVudGVyMjp4"}}}', False),
+        (b'{"auths":{},"credsStore":"desktop"}', True),
+        (b'{"credHelpers":{"r.example.com":"ecr-login"}}', True),
+        (b'{"auths":{"r.example.com":{"auth":"aHVudGVyMjp4"}},"credHelpers":{},"credsStore":""}', False),
+        (b"hunter2", False),
+    ],
+)
+def test_programs_that_are_asked_for_credentials_are_noticed(text: bytes, expected: bool) -> None:
+    assert secret_facts(secret(JSON, _dockerconfigjson=text), KEY).has_helpers is expected
+
+
+@pytest.mark.req("BD-064")
 @pytest.mark.parametrize("case", INVALID, ids=str)
 def test_a_secret_that_cannot_be_used_says_why_and_not_what_is_in_it(case: str) -> None:
     given, expected = INVALID[case]

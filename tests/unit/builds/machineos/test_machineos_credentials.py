@@ -8,8 +8,9 @@ from fake_api import FakeApi
 from structlog.testing import capture_logs
 
 from polyarch.builds.controller.writes import PreparedObjects, UnusableSecret
+from polyarch.builds.facts.objects import has_helpers
 from polyarch.builds.machineos import api
-from polyarch.builds.machineos.job_objects import has_helpers, one_form
+from polyarch.builds.machineos.job_objects import one_form
 from polyarch.builds.plan.document import Write
 from polyarch.kube.resources import SECRETS
 from polyarch.oci.auth.credentials import MalformedDocument

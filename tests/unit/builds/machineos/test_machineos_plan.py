@@ -13,6 +13,7 @@ from polyarch.builds.facts.build_facts import seconds
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import name_of
 from polyarch.builds.plan.failures import RELEASES, FailureCause, explained
+from polyarch.oci.documents import OCI_MANIFEST
 
 pytestmark = pytest.mark.req("BD-006")
 
@@ -595,6 +596,23 @@ def test_an_image_that_was_built_before_covers_until_an_input_changes():
     world.configure(containerFile=[{"containerfileArch": "ARM64", "content": "RUN arm\n"}, NO_ARCH])
     world.reconcile()
     assert [each.partition(" ")[0] for each in world.made][-1:] == ["arm64"]
+
+
+@pytest.mark.req("BD-281")
+def test_an_image_that_was_built_before_is_extended_by_an_architecture_that_joins():
+    """Its index says nothing of its images' own type, which an index of old and new images needs."""
+    world = MachineWorld()
+    seed = world.bases[SEED] = index_of(SEED, FOUR_ARCHITECTURES)
+    world.configure(renderedImagePushSpec=f"{SEED.rpartition(':')[0]}:latest")
+    for entry in seed.entries:
+        world.manifests[f"{SEED.rpartition(':')[0]}@{entry.digest}"] = (OCI_MANIFEST, ())
+    world.annotate(api.PRE_BUILT, SEED)
+    world.settle()
+    world.nodes.append(machine_node("s390x"))
+    world.now += 3600
+    world.build_all()
+    assert [each.partition(" ")[0] for each in world.made] == ["s390x"]
+    assert image(world) not in ("", f"registry.example.com/os/built@{seed.digest}")
 
 
 def told(world):

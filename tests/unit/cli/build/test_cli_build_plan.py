@@ -131,6 +131,8 @@ def test_json_is_the_plan_itself(plan: Plan) -> None:
         "amd64": "Reuse",
         "arm64": "Build",
     }
+    _, text, _ = plan()
+    assert all(each["why"] and each["why"] in text for each in document["perArchitecture"]), "both say why"
     assert {each["kind"] for each in document["writes"]} >= {"ImageBuildRun", "Job", "ImageBuild"}
 
 

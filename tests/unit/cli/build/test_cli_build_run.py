@@ -295,6 +295,20 @@ def test_another_file_is_another_context(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("BD-300")
+@pytest.mark.parametrize("name", [".wh.a", ".wh..wh..opq", "sub/.wh.b", ".wh."])
+def test_what_a_layer_would_lose_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    """A context travels as a layer, in which such names delete others: the builder never got these files."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a")
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(UsageError, match=re.escape(str(path))):
+        _packed(tmp_path)
+    (tmp_path / ".dockerignore").write_text("**/.wh.*")
+    assert _packed(tmp_path)[0].files > 0
+
+
+@pytest.mark.req("BD-300")
 @pytest.mark.parametrize(
     ("text", "path", "ignored"),
     [

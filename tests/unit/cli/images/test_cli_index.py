@@ -418,6 +418,18 @@ class TestFailures:
         registry.clear_scripts()
         assert run("create", "@/other/app:1", AMD64, ARM64)[0] == 0
 
+    def test_a_tag_that_is_immutable_is_no_reason_to_run_it_again(self, run, registry):
+        """Exit 1: nothing but another tag completes it; that is what is said."""
+        answer = importlib.import_module("scripted_registry").Answer
+        said = b'{"errors":[{"code":"TAG_INVALID","message":"tag 1 already exists and cannot be overwritten"}]}'
+        registry.script("PUT", "other/app/manifests/1$", answer(400, said), forever=True)
+        code, out, err = run("create", "@/other/app:1", AMD64, ARM64)
+        assert (code, out) == (1, "")
+        assert "the tag 1 is immutable in this registry: " in err
+        assert "choose another tag" in err
+        assert "run the command again" not in err
+        assert run("create", "@/other/app:2", AMD64, ARM64)[0] == 0
+
     def test_a_registry_that_cannot_be_asked(self, run):
         code, _, err = run("create", "@/team/app:1", "127.0.0.1:1/team/app:1")
         assert (code, "127.0.0.1:1" in err) == (3, True)
