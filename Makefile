@@ -103,8 +103,8 @@ bench: $(READY) ## what it costs: CPU time, requests, memory; compared with reco
 soak: $(READY) ## all roles under churn and a fault every minute, MINUTES=30: memory flat, nothing stuck, wrong or left over
 	@$(RUN)/python -m bench.soak --minutes $(or $(MINUTES),30)
 
-corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…; prints a table
-	@$(RUN)/python -m tools.corpus $(DIR)
+corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…, and with OPERATORS=1 over those of twenty operators; prints tables
+	@$(RUN)/python -m tools.corpus $(if $(OPERATORS),--operators) $(DIR)
 
 picture: $(READY) ## take docs/pictures/demo.svg again, of a demo that runs now; on a machine that does nothing else
 	@$(RUN)/python tools/terminal_picture.py docs/pictures/demo.svg "make demo" 171 $(RUN)/polyarch up --demo

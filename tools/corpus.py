@@ -1,20 +1,27 @@
-"""``python -m tools.corpus DIR``: lint, fix and fix again over real files.
+"""``python -m tools.corpus [--operators] DIR…``: lint, fix and fix again over real files.
 
 No registry is asked: each image gets a set of platforms by the hash of its name, the same in every run, so that every
 rule has something to say. Nothing is written. The edits are replayed here in another way than the editor's, which
-counts the characters that changed outside of them: there must be none. A table of kinds says of how many objects all
+counts the characters that changed outside of them: there must be none. With ``--operators`` the files are also those
+of the operators whose types the table of kinds is compared with (``tools/peers/kinds``): their examples, tests and
+documentation. A table of kinds says of how many objects all
 that looks like an image was understood, of how many a finding says that it was not, and of how many nothing is said.
 """
 
 import hashlib
+import json
 import re
+import subprocess
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from polyarch.cli.errors import CommandError, UsageError
+from tools.peers.catalogue import BY_NAME
+
+from polyarch.cli.errors import CommandError, CouldNotComplete, UsageError
 from polyarch.cli.images.resolve import reference_of
 from polyarch.cli.input.files import find_files, read_file
 from polyarch.cli.input.manifests import read_kustomizations
@@ -145,7 +152,11 @@ def count_kinds(found: Scan, answers: ImageInspections, kinds: dict[str, KindTal
         if runs_nothing(subject.group) and not is_known(subject.kind, subject.group):
             continue
         pods = [each for each in found.pod_specs if each.object is subject]
-        left = unknown_images(subject.node, subject.pointer, {id(image.node) for each in pods for image in each.images})
+        left = unknown_images(
+            subject.node,
+            subject.pointer,
+            {id(image.node) for each in pods for image in each.images},
+        )
         left = [each for each in left if "/relatedImages/" not in each[2] and "/annotations/" not in each[2]]
         if not left and not any(each.images for each in pods):
             continue
@@ -183,23 +194,62 @@ def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpu
                     corpus.pod_specs += len(found.pod_specs)
                     count_kinds(found, answers, corpus.kinds)
                 result = fix(source, answers, WAYS[way], kustomizations=kustomizations)
-                again = fix(source.replaced(result.text), answers, WAYS[way], kustomizations=kustomizations)
+                again = fix(
+                    source.replaced(result.text),
+                    answers,
+                    WAYS[way],
+                    kustomizations=kustomizations,
+                )
                 tally.take(result, again)
             except Exception:  # noqa: BLE001 - what this run is for is to find every file that crashes one
                 tally.crashes.append(f"{path}\n{traceback.format_exc(limit=-3)}")
     return corpus
 
 
+def operators() -> list[str]:
+    """The folders of the modules that ``kind-schemas`` is built of, without those that these need."""
+    module = BY_NAME["kind-schemas"].source
+    required = json.loads(_go("mod", "edit", "-json", folder=module))["Require"]
+    named = [f"{each['Path']}@{each['Version']}" for each in required if not each.get("Indirect")]
+    decoder, text, folders = (
+        json.JSONDecoder(),
+        _go("mod", "download", "-json", *named, folder=module).strip(),
+        [],
+    )
+    while text:
+        found, end = decoder.raw_decode(text)
+        folders.append(found["Dir"])
+        text = text[end:].strip()
+    return folders
+
+
+def _go(*words: str, folder: Path) -> str:
+    done = subprocess.run(
+        ["go", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    if done.returncode:
+        raise CouldNotComplete(f"go {' '.join(words[:2])} ended with {done.returncode} in {folder}")
+    return done.stdout
+
+
 def main(arguments: Sequence[str]) -> int:
-    """``corpus [--platforms-file F] PATH…``; returns 1 if a file is not as it should be."""
+    """``corpus [--platforms-file F] [--operators] PATH…``; returns 1 if a file is not as it should be."""
     paths = list(arguments)
+    if "--operators" in paths:
+        paths.remove("--operators")
+        paths += operators()
     platforms_file = None
     if "--platforms-file" in paths:
         at = paths.index("--platforms-file")
         platforms_file = paths[at + 1] if at + 1 < len(paths) else None
         del paths[at : at + 2]
     if not paths:
-        raise UsageError("no folder is named; run python -m tools.corpus DIR")
+        raise UsageError("no folder is named; run python -m tools.corpus DIR, or with --operators")
     corpus = examine(paths, platforms_file=platforms_file)
     _print(corpus)
     bad = any(tally.outside or tally.again or tally.unproven or tally.crashes for tally in corpus.tallies.values())
@@ -214,7 +264,10 @@ def _print(corpus: Corpus) -> None:
         _row("pod specifications", *[corpus.pod_specs] * len(tallies)),
         _row("findings", *(sum(tally.findings.values()) for tally in tallies)),
         _row("edits accepted", *(sum(tally.accepted.values()) for tally in tallies)),
-        _row("edits refused, with a reason", *(sum(tally.refused.values()) for tally in tallies)),
+        _row(
+            "edits refused, with a reason",
+            *(sum(tally.refused.values()) for tally in tallies),
+        ),
         _row("files changed", *(tally.files_changed for tally in tallies)),
         _row("files that a second run changes", *(len(tally.again) for tally in tallies)),
         _row("edits not proven", *(len(tally.unproven) for tally in tallies)),
@@ -228,7 +281,10 @@ def _print(corpus: Corpus) -> None:
     print()
     rules = sorted({rule for tally in tallies for rule in tally.findings})
     rules_table = table(
-        ["RULE", *(f"{name} {way}" for way in corpus.tallies for name in ("found", "repaired", "refused"))],
+        [
+            "RULE",
+            *(f"{name} {way}" for way in corpus.tallies for name in ("found", "repaired", "refused")),
+        ],
         [
             _row(
                 rule,

@@ -1,5 +1,6 @@
 """The corpus run finds what is wrong with itself."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from commands import FIXED, WEB
 from tools import corpus
 
+from polyarch.cli.errors import CouldNotComplete
 from polyarch.manifests.fix import FixResult
 from polyarch.manifests.scan.text import SourceText, TextEdit
 
@@ -78,3 +80,20 @@ def test_answers_are_the_same_in_every_run(tmp_path: Path) -> None:
     first, second = corpus.Invented(None), corpus.Invented(None)
     assert msgspec.json.encode(first["nginx:1"]) == msgspec.json.encode(second["nginx:1"])
     assert len({first[f"image-{number}:1"].platforms for number in range(40)}) > 2
+
+
+def test_the_folders_of_the_operators_are_those_of_the_modules_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of those that these need. The Go here is a script that says what the real one says."""
+    required = [{"Path": "x.example/a", "Version": "v1"}, {"Path": "x.example/b", "Version": "v2", "Indirect": True}]
+    (tmp_path / "required.json").write_text(json.dumps({"Require": required}))
+    download = """shift 3; for module; do printf '{"Dir": "%s"}\\n' "/src/$module"; done"""
+    go = tmp_path / "go"
+    go.write_text(f'#!/bin/sh\ncase "$2" in edit) cat {tmp_path}/required.json;; download) {download};; esac\n')
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert corpus.operators() == ["/src/x.example/a@v1"]
+    go.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(CouldNotComplete, match="go mod edit ended with 1"):
+        corpus.operators()
