@@ -11,7 +11,7 @@ STYLES = {"CRLF", "JSON", "aliases", "block style", "byte-order mark", "comments
 STYLES |= {"block scalars", "long lines", "merge keys", "no last line break", "several documents", "Dockerfile"}
 
 
-RULES = {"MA101", "MA102", "MA103", "MA104", "MA106", "MA107/mixed", "MA108", "MA109", "MA110", "MA118"}
+RULES = {"MA101", "MA102", "MA103", "MA104", "MA106", "MA107/mixed", "MA108", "MA109", "MA110"}
 COMMON = {"aliases", "block style", "comments", "flow style", "several documents"}
 NIGHTLY = 20_000
 
