@@ -1,6 +1,7 @@
 """Starts of polyarch's roles on nodes that give each pod exactly the CPU that it requests."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import PODS
 from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.operands import START_CPU_SECONDS
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.quantity import thousandths
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.versions import host_architecture
+from polyarch.taints.api import ARCHITECTURE_TAINTS
+from polyarch.taints.names import SINGLETON as TAINTS
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -97,18 +102,38 @@ async def set_monitor(client: Client, *, enabled: bool) -> None:
     await client.patch(CPPCS, names.SINGLETON, patch)
 
 
+@pytest.fixture
+async def roles(client: Client) -> AsyncIterator[None]:
+    """The monitor, and the role of taints, which leaves nodes of their architecture without one."""
+    taints = {"apiVersion": ARCHITECTURE_TAINTS.api_version, "kind": ARCHITECTURE_TAINTS.kind}
+    spec = {"primaryArchitectures": [host_architecture()]}
+    await set_monitor(client, enabled=True)
+    await client.create(ARCHITECTURE_TAINTS, {**taints, "metadata": {"name": TAINTS}, "spec": spec})
+    yield
+    await set_monitor(client, enabled=False)
+    await client.delete(ARCHITECTURE_TAINTS, TAINTS)
+
+    async def are_gone() -> bool:
+        try:
+            await client.get(ARCHITECTURE_TAINTS, TAINTS)
+        except NotFound:
+            return True
+        return False
+
+    await eventually(are_gone, "the taints are not removed")
+
+
 @pytest.mark.req("PL-502")
 async def test_every_role_starts_and_stays_on_exactly_what_it_requests(
-    cluster: Sandbox, client: Client, namespace: str
+    cluster: Sandbox, client: Client, namespace: str, roles: None
 ) -> None:
-    await set_monitor(client, enabled=True)
     before: dict[str, Document] = {}
 
     async def are_there() -> bool:
         before.clear()
         before.update({each["metadata"]["uid"]: each for each in await pods_of(client)})
-        monitors = [each for each in before.values() if names.ENOEXEC_DAEMON in each["metadata"]["name"]]
-        return bool(monitors) and all(map(is_ready, before.values()))
+        there = {each["name"] for pod in before.values() for each in pod["spec"]["containers"]}
+        return there >= START_CPU_SECONDS.keys() and all(map(is_ready, before.values()))
 
     await eventually(are_there, "polyarch is not ready")
     throttle = Throttle(cluster, client, set(before))
@@ -149,6 +174,5 @@ async def test_every_role_starts_and_stays_on_exactly_what_it_requests(
         throttling.cancel()
         await asyncio.gather(throttling, return_exceptions=True)
         throttle.lift()
-        await set_monitor(client, enabled=False)
     for name, seconds in sorted(throttle.ready_after.items()):
         print(f"{name}: ready {seconds:.0f} s after its control group was made")  # noqa: T201 - facts of the run
