@@ -90,8 +90,8 @@ older: $(READY) peers ## the part of `make long` on older versions of Kubernetes
 	  $(RUN)/polyarch sandbox fetch --kubernetes $$version && POLYARCH_TEST_KUBERNETES=$$version $(CLUSTER) -m older || failed=1; \
 	  done; exit $$failed
 
-real: $(READY) peers ## tests on real kubelets and containers, as root, every night: containerd, runc, CNI plugins, buildah and qemu-user-static must be installed (SUITE=trixie: in a virtual machine with that Debian)
-	@$(RUN)/python -m tools.peers crio conmon && $(RUN)/polyarch sandbox fetch --real --nodes amd64=1,arm64=1 && $(if $(SUITE),$(RUN)/python -m tools.virtual_machine $(SUITE)) $(RUN)/pytest tests/real -v
+real: $(READY) peers ## tests on real kubelets and containers, as root, every night: containerd, runc, CNI plugins, buildah and qemu-user-static must be installed (LONG=1: with those of minutes; SUITE=trixie: in a virtual machine with that Debian)
+	@$(RUN)/python -m tools.peers crio conmon && $(RUN)/polyarch sandbox fetch --real --nodes amd64=1,arm64=1 && $(if $(SUITE),$(RUN)/python -m tools.virtual_machine $(SUITE)) $(RUN)/pytest tests/real -v $(if $(LONG),,-m "not long")
 
 docs: $(PAGES_READY) ## guide, comparison, design and decisions as a site with search, build/docs/index.html; a broken link is an error
 	@echo "== pages"; PYTHONPATH=src $(PAGES)/bin/python -m sphinx -q -W --keep-going -j auto -c tools/docs -d build/docs/.doctrees -b html docs build/docs

@@ -436,6 +436,11 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "a second sandbox; a run of these tests has several side by side": ("test_two_sandboxes_stand_side_by_side",),
     },
+    "test_real_exec_errors": {
+        "five minutes until a kubelet removes images; the others see them pulled once": (
+            "test_images_that_the_kubelet_has_removed",
+        ),
+    },
     "test_sandbox_egress": {
         "another process than the proxy itself": (
             "test_the_way_is_there_again_after_a_process_was_killed[kube-apiserver",

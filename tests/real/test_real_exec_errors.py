@@ -1,10 +1,12 @@
 """Programs that the node's kernel cannot execute: found on real runtimes, and told to their pods by container."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ from real_kubelets import (
 from polyarch.builds.jobs.script import emulation_check
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.resources import PODS
+from polyarch.kube.resources import EVENTS, NODES, PODS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Unstructured
 from polyarch.placement import names
@@ -37,6 +39,7 @@ from polyarch.placement.exec_monitor_node import INSTANCE_PREFIX
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.errors import SilentStepProgress
 from polyarch.sandbox.namespaces import entering
+from polyarch.sandbox.real.configuration import PAUSE
 from polyarch.sandbox.real.images import ImageFiles, manifest
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.versions import host_architecture
@@ -47,6 +50,8 @@ HERE = "docker.io/library/nginx:1.27"
 FOREIGN_IMAGE = "quay.io/acme/ledger:3"
 MISLABELLED_IMAGE = "quay.io/acme/gateway:7"
 REASON = "ExecFormatError"
+GC_SECONDS = 420.0
+"""A kubelet looks for images to remove every five minutes, and has no figures when it starts."""
 INSTANCES = "/sys/kernel/tracing/instances"
 
 
@@ -290,3 +295,85 @@ with open_node_trace() as instance:
 
     await eventually(reads, "the second monitor does not start")
     return started
+
+
+@pytest.mark.req("PL-604")
+@pytest.mark.timeout(1500)
+async def test_images_that_the_kubelet_has_removed_are_pulled_again_and_told_of_as_before(
+    cluster: Sandbox, client: Client, namespace: str, monitored: str, own_image: str
+) -> None:
+    """Its disk is fuller than it may be, so it removes every image that no container has. polyarch's own and the pinned
+    one of sandboxes stay."""
+
+    async def images() -> set[str]:
+        listed = (await client.get(NODES, monitored, type=Unstructured)).status["images"]
+        return {name for image in listed for name in image["names"] or ()}  # null for one that is being removed
+
+    async def come_and_go(good: str, bad: str) -> None:
+        for name, image in ((good, HERE), (bad, MISLABELLED_IMAGE)):
+            container = {"name": "app", "image": image, "imagePullPolicy": "IfNotPresent"}
+            selector = {"kubernetes.io/hostname": monitored}
+            await client.create(PODS, pod_document(name, container, nodeSelector=selector), namespace=namespace)
+
+        async def is_there() -> bool:
+            return is_ready(await pod_of(client, namespace, good)) and {HERE, MISLABELLED_IMAGE} <= await images()
+
+        await eventually(is_there, f"{good} does not run")
+        await until_told(client, namespace, {bad: {"app"}})
+        assert (await pod_of(client, namespace, good))["metadata"]["labels"][
+            names.SCHEDULING_GATE_LABEL
+        ] == names.REMOVED
+        for name in (good, bad):
+            await client.delete(PODS, name, namespace=namespace)
+
+        async def are_gone() -> bool:
+            return not await pods_of(client, namespace)
+
+        await eventually(are_gone, "the pods do not end")
+        for event in (await client.list(EVENTS, namespace=namespace)).items:
+            await client.delete(EVENTS, event["metadata"]["name"], namespace=namespace)
+
+    before = {each["metadata"]["uid"]: statuses(each) for each in await pods_of(client)}
+    await come_and_go("good", "bad")
+    with little_room(cluster, monitored):
+        await Sandbox.start(cluster.state.settings)
+
+        async def are_removed() -> bool:
+            return not {HERE, MISLABELLED_IMAGE} & await images()
+
+        await eventually(are_removed, "the kubelet removes no image", GC_SECONDS)
+        used = {each["imageID"] for of in before.values() for each in of.values()}
+        stored = subprocess.run(
+            entering(keeper(cluster, monitored), ("ctr", "--namespace=k8s.io", "images", "list", "--quiet")),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert {PAUSE, *used} <= set(stored.stdout.split())
+        await come_and_go("good-again", "bad-again")
+    await Sandbox.start(cluster.state.settings)
+    after = {each["metadata"]["uid"]: statuses(each) for each in await pods_of(client)}
+    assert {uid: {name: each["containerID"] for name, each in of.items()} for uid, of in after.items()} == {
+        uid: {name: each["containerID"] for name, each in of.items()} for uid, of in before.items()
+    }, "polyarch's containers are the same"
+
+
+@contextlib.contextmanager
+def little_room(cluster: Sandbox, node: str) -> Iterator[None]:
+    """The kubelet's threshold for removing images is below what its disk has in use."""
+    folder = cluster.folder.root / "nodes" / node / "lib"
+    disk = os.statvfs(folder / "containerd")
+    high = max(99 - 100 * disk.f_bavail // disk.f_blocks, 1)
+    settings = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "imageGCHighThresholdPercent": high,
+        "imageGCLowThresholdPercent": high - 1,
+        "imageMinimumGCAge": "1s",
+    }
+    file = folder / "kubelet/config.d/50-images.conf"
+    file.write_text(json.dumps(settings))
+    try:
+        yield
+    finally:
+        file.unlink()

@@ -17,7 +17,9 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.parametrize("file", LONG)
 def test_what_is_left_to_make_long_is_there(file: str) -> None:
     """Parameters are compared where they are known: when the tests are collected."""
-    (path,) = [path for folder in ("oracles", "cluster", "faults") for path in TESTS.glob(f"{folder}/{file}.py")]
+    (path,) = [
+        path for folder in ("oracles", "cluster", "faults", "real") for path in TESTS.glob(f"{folder}/{file}.py")
+    ]
     text = path.read_text(encoding="utf-8")
     names = [name for names in LONG[file].values() for name in names]
     assert [name for name in names if f"def {name.partition('[')[0]}" not in text] == []

@@ -276,6 +276,7 @@ class RealNodes:
             memory=machine.memory(),
         )
         write_json(kubelet / "config.yaml", settings)
+        (kubelet / "config.d").mkdir(exist_ok=True)
         write_json(kubelet / "kube-proxy.yaml", configuration.kube_proxy(plan.name, self._state.pod_network))
         write_json(own / "lib/cni/net.d/10-nodes.conflist", configuration.cni(pod_subnet(self._state, plan.number)))
         for host, text in configuration.registry_hosts().items():
@@ -331,6 +332,7 @@ exec {machine.program("runc")} "$@"
         arguments = (
             str(self._layout.binaries[kubelet_of(plan.architecture).name if foreign else "kubelet"]),
             f"--config={configuration.KUBELET}/config.yaml",
+            f"--config-dir={configuration.KUBELET}/config.d",
             f"--kubeconfig={configuration.KUBELET}/kubelet.kubeconfig",
             f"--hostname-override={name}",
             f"--node-ip={plan.address}",
@@ -338,7 +340,8 @@ exec {machine.program("runc")} "$@"
             f"--node-labels={NODE_LABEL}=",
             *self._register_taints(plan),
         )
-        inputs = inputs_of(str(runtime.pid), *arguments, files=files[1:2])
+        of_users = sorted((own / "lib/kubelet/config.d").glob("*.conf"))
+        inputs = inputs_of(str(runtime.pid), *arguments, files=[*files[1:2], *of_users])
         known, now = self._records().get(process_name(name, KUBELET)), dt.datetime.now(dt.UTC)
         started = await start(KUBELET, *arguments, inputs=inputs)
         if known is None or known.pid != started.pid:
