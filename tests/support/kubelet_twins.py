@@ -244,12 +244,16 @@ _PULLS: Final = {"ErrImagePull", "ImagePullBackOff"}
 _UNSETTLED: Final = {"ContainerCreating", "PodInitializing"}
 
 
+def is_over(pod: Json) -> bool:
+    return pod["status"].get("phase") in {"Succeeded", "Failed"}
+
+
 def is_settled(pod: Json) -> bool:
     """Whether nothing changes by itself any more, but for a container that fails again and again."""
     status = pod["status"]
     if "deletionTimestamp" in pod["metadata"]:
         return False
-    if status.get("phase") in {"Succeeded", "Failed"}:
+    if is_over(pod):
         return all("running" not in each["state"] for _, each in _statuses(pod))
     if not status.get("containerStatuses") or "activeDeadlineSeconds" in pod["spec"]:
         return False
@@ -275,15 +279,13 @@ def _is_crashing(pod: Json, container: Json, status: Json) -> bool:
     return bool(again and state.get("terminated", {}).get("exitCode"))
 
 
-def view(pod: Json) -> Json:
+def view(pod: Json, *, has_lost_address: bool) -> Json:
     """What is compared."""
     status = pod["status"]
     if status.get("message", "").startswith("Pod was rejected: "):
         # A real kubelet that starts again completes what it has said of pods that it refused before.
         return {name: status.get(name) for name in ("phase", "reason", "message", "qosClass")}
-    # A real kubelet forgets the address of a pod that is over when it starts again, and sometimes before.
-    is_over = status.get("phase") in {"Succeeded", "Failed"}
-    left_out = {*_RESIZING, *(("podIP", "podIPs") if is_over else ())}
+    left_out = {*_RESIZING, *(("podIP", "podIPs") if has_lost_address else ())}
     return {
         "phase": status.get("phase"),
         "reason": status.get("reason", ""),
@@ -337,6 +339,8 @@ class Twins:
         self.real = real
         self.simulated = simulated
         self._is_tainted = False
+        self._without_address: set[str] = set()
+        """Pods that were over when the kubelets started again: a real one forgets their addresses."""
 
     @property
     def both(self) -> tuple[Twin, Twin]:
@@ -350,6 +354,7 @@ class Twins:
             document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             await each.client.create(NAMESPACES, document)
         self._is_tainted = False
+        self._without_address.clear()
         await together(each.do(Label(None)) for each in self.both)
         await together(each.do(Taint(present=False)) for each in self.both)
         await asyncio.sleep(0.5)  # service accounts
@@ -373,6 +378,8 @@ class Twins:
         """What differs when both have settled."""
         if isinstance(step, Taint):
             self._is_tainted = step.present
+        if isinstance(step, Restart):
+            self._without_address |= {name for name, pod in (await self.real.pods()).items() if is_over(pod)}
         if not isinstance(step, Create) or not self._is_tainted:
             await together(each.do(step) for each in self.both)
             return await self.difference()
@@ -411,7 +418,10 @@ class Twins:
             if not is_settled(pod) or (evicted and self._is_tainted and not _tolerates(pod))
         ]
         rejections = await together(each.rejections() for each in self.both)
-        views = [{name: view(pod) for name, pod in pods.items()} for pods in seen]
+        views = [
+            {name: view(pod, has_lost_address=name in self._without_address) for name, pod in pods.items()}
+            for pods in seen
+        ]
         held = await together(each.held() for each in self.both)
         nodes = await together(each.node() for each in self.both)
         documents = [
