@@ -71,6 +71,10 @@ class KubeletAccounts:
                 held |= {(entry["ResourceName"], each, int(zone)) for zone, ids in by_zone for each in ids}
         return found
 
+    def holding(self, uid: str) -> set[str]:
+        """The containers of the pod that hold something, those that have ended among them."""
+        return {name for held in (self.cpus, self.memory, self.devices) for name in held.get(uid, ())}
+
     @property
     def holders(self) -> set[str]:
         """The uids of pods that hold something."""

@@ -136,7 +136,7 @@ class Fleet:
         listed = [
             (pod["metadata"]["namespace"], pod["metadata"]["name"])
             for pod in pods
-            if pod["metadata"]["uid"] in accounts.holders
+            if lasting(pod) & accounts.holding(pod["metadata"]["uid"])
         ]
         verdict = fingerprint.check_fingerprint(attributes_of(topology).get("nodeTopologyPodsFingerprint", ""), listed)
         return found if verdict == "ok" else {**found, "fingerprint": verdict, "pods": listed}
@@ -155,6 +155,12 @@ class Fleet:
         selector = "name=resource-topology"
         pods = (await self._client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=selector)).items
         return next((pod for pod in pods if pod["spec"].get("nodeName") == node), {})
+
+
+def lasting(pod: Mapping[str, Any]) -> set[str]:
+    """The containers that run as long as the pod: a kubelet lists no others, so the fingerprint has no others."""
+    init = [each for each in pod["spec"].get("initContainers", ()) if each.get("restartPolicy") == "Always"]
+    return {each["name"] for each in (*pod["spec"]["containers"], *init)}
 
 
 def zones_of(topology: Mapping[str, Any]) -> Zones:

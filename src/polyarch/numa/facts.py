@@ -146,6 +146,9 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryCheckpoint | None = None
     pods: tuple[tuple[Container, ...], ...] = ()
     """Memory and devices of each pod that is not gone: of all its containers, also when it has ended."""
+    mounted: tuple[tuple[Container, ...], ...] = ()
+    """The same of pods that hold no memory and whose volumes are mounted: these have not ended. They are not among
+    ``pods``."""
 
 
 class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -384,7 +384,7 @@ def _valid_zones(zones: Collection[int]) -> set[int]:
 # devices of a pod. Those of memory and devices are late in one way: a pod that has ended stays in them until another
 # pod is admitted, which a scheduler that trusts these zones may never send. So what such pods held does not count. The
 # files have uids and the response has none, so a pod of the files is one of the response if all containers of that one
-# hold the same in both.
+# hold the same in both. Where none of the listed containers holds anything, what is mounted decides.
 
 
 class CheckpointAllocations(NamedTuple):
@@ -407,7 +407,7 @@ def checkpoint_allocations(
     A checkpoint of another policy, or none, says nothing.
     """
     cpus, memory = checkpoints.cpu, checkpoints.memory
-    there, ended = _by_presence(checkpoints.pods, listed)
+    there, ended = _by_presence(checkpoints, listed)
     amounts: Amounts = {}
     if cpus is not None and cpus.policy == CPU_POLICY:
         amounts = dict(Counter((zone, CPU) for zone, _ in zone_map.cpus(allocatable_cpus - cpus.shared)))
@@ -423,7 +423,7 @@ def checkpoint_allocations(
 
 
 def _by_presence(
-    kept: Iterable[tuple[Container, ...]], listed: Sequence[ListedPod]
+    kept: Checkpoints, listed: Sequence[ListedPod]
 ) -> tuple[list[tuple[Container, ...]], list[tuple[Container, ...]]]:
     """The pods of the files that the kubelet lists, and those that have ended.
 
@@ -431,15 +431,19 @@ def _by_presence(
     has just started, and nobody has ended.
     """
     if not listed:
-        return list(kept), []
+        return [*kept.mounted, *kept.pods], []
     left = Counter(holding for pod in listed if (holding := _holding(pod.containers)))
+    without = [{each.name for each in pod.containers} for pod in listed if not _holding(pod.containers)]
     there: list[tuple[Container, ...]] = []
     ended: list[tuple[Container, ...]] = []
-    for containers in sorted(kept, key=len, reverse=True):
+    pods = [*((containers, True) for containers in kept.mounted), *((containers, False) for containers in kept.pods)]
+    for containers, is_mounted in sorted(pods, key=lambda pod: len(pod[0]), reverse=True):
         own = _holding(containers)
         same = own if own in left else max((each for each in left if each <= own), key=_by_size, default=None)
         if same is None:
-            ended.append(containers)
+            holders = {name for name, _ in own}
+            is_there = is_mounted and any(names.isdisjoint(holders) for names in without)
+            (there if is_there else ended).append(containers)
             continue
         there.append(containers)
         left[same] -= 1

@@ -345,8 +345,9 @@ def _type_name(value: object) -> str:
 # no half-written file is seen.
 #
 # Memory of a terminated pod stays in the file until the kubelet admits another pod, and so do devices until somebody
-# wants one. The pod's directory goes with the pod's object, without a change of the file, and is looked for every time;
-# which of the others have ended is for those to say who know what the kubelet lists. Format: k8s.io/kubernetes
+# wants one. The pod's directory goes with the pod's object, and its volumes with its containers, without a change of
+# the file, so both are looked for every time; which of the others have ended is for those to say who know what the
+# kubelet lists. Formats: k8s.io/kubernetes
 # ``pkg/kubelet/cm/cpumanager/state``, ``…/memorymanager/state`` and ``…/devicemanager/checkpoint``.
 
 Held = dict[str, dict[str, Container]]
@@ -403,12 +404,25 @@ class CheckpointFiles:
         there = {*memory_of, *self._devices_of}
         with contextlib.suppress(OSError):
             there.intersection_update(self._root.names(self._pods))
-        pods = tuple(_joined(memory_of.get(uid, {}), self._devices_of.get(uid, {})) for uid in sorted(there))
+        pods = {uid: _joined(memory_of.get(uid, {}), self._devices_of.get(uid, {})) for uid in sorted(there)}
+        mounted = frozenset(uid for uid in there - memory_of.keys() if self._has_volumes(uid))
         gone = (each for uid, held in memory_of.items() if uid not in there for each in held.values())
         memory = checkpoint and msgspec.structs.replace(
             checkpoint, ended=tuple(block for container in gone for block in container.memory)
         )
-        return msgspec.structs.replace(self._checkpoints, memory=memory, pods=pods)
+        return msgspec.structs.replace(
+            self._checkpoints,
+            memory=memory,
+            pods=tuple(containers for uid, containers in pods.items() if uid not in mounted),
+            mounted=tuple(containers for uid, containers in pods.items() if uid in mounted),
+        )
+
+    def _has_volumes(self, uid: str) -> bool:
+        """Most pods have one, and the kubelet removes its directory when all containers have ended."""
+        volumes = f"{self._pods}/{uid}/volumes"
+        with contextlib.suppress(OSError):
+            return any(self._root.names(f"{volumes}/{plugin}") for plugin in self._root.names(volumes))
+        return False
 
 
 def _joined(memory: Mapping[str, Container], devices: Mapping[str, Container]) -> tuple[Container, ...]:

@@ -56,6 +56,8 @@ T = TypeVar("T")
 STATE: Final = Path("var/lib/kubelet")
 SOCKET: Final = STATE / "pod-resources" / "kubelet.sock"
 PODS: Final = "pods"
+VOLUME: Final = "volumes/kubernetes.io~projected/kube-api-access"
+"""Below a pod's directory, what is mounted while its containers run. That of most pods has some letters more."""
 """Below ``STATE``: a folder for each pod until it is over."""
 MACHINE: Final = "machine.sha256"
 """Beside the node's folder: what its sysfs was made from."""
@@ -151,7 +153,7 @@ class SimulatedKubelet:
         self._held, refused = admission.admit(self.node, self._held, pod, others, seen)
         if refused is None:
             self._pods[pod.uid] = pod
-            (self.folder / STATE / PODS / pod.uid).mkdir(parents=True, exist_ok=True)
+            (self.folder / STATE / PODS / pod.uid / VOLUME).mkdir(parents=True, exist_ok=True)
         self._save()
         return refused
 
@@ -162,10 +164,10 @@ class SimulatedKubelet:
             self._save()
 
     def over(self, uid: str, *, is_gone: bool) -> None:
-        """The pod has ended; its directory stays as long as its object."""
+        """The pod has ended; its directory stays as long as its object, and its volumes do not."""
         self._pods.pop(uid, None)
-        if is_gone:
-            shutil.rmtree(self.folder / STATE / PODS / uid, ignore_errors=True)
+        own = self.folder / STATE / PODS / uid
+        shutil.rmtree(own if is_gone else own / VOLUME, ignore_errors=True)
 
     def reconcile(self) -> None:
         """Free the CPUs of pods that are over."""

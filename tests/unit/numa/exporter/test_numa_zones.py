@@ -343,6 +343,23 @@ def test_devices_that_init_containers_leave_to_nobody_are_used_until_the_pod_has
         assert of(node_zones(gathered, LISTING_ONLY, "worker"), NIC) == [(3, 3, 2 if there in listed else 3)]
 
 
+@pytest.mark.req("NE-069")
+def test_devices_of_a_pod_whose_listed_containers_hold_nothing_are_used_while_its_volumes_are_mounted() -> None:
+    """An init container alone was given some. The file has no name of the pod, and the response no container of it."""
+    allocatable = replace(ALLOCATABLE, devices=(Devices(NIC, ("a", "b", "c"), (0,)),))
+    kept = ((Container(name="init", devices=(Devices(NIC, ("a", "b"), (0,)),)),),)
+    there = ListedPod("demo", "there", (Container(name="app"),))
+    another = ListedPod("demo", "another", (Container(name="init"),))
+    for states, listed, available in (
+        (Checkpoints(mounted=kept), (there,), 1),
+        (Checkpoints(pods=kept), (there,), 3),
+        (Checkpoints(mounted=kept), (another,), 3),
+        (Checkpoints(mounted=kept), (), 1),
+    ):
+        gathered = replace(facts(*listed), allocatable=allocatable, checkpoints=states)
+        assert of(node_zones(gathered, ScanSettings(), "worker"), NIC) == [(3, 3, available)]
+
+
 @pytest.mark.req("NE-067", "NE-069")
 def test_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
     """An excluded pod's CPUs are missing from the shared pool, too."""

@@ -205,6 +205,32 @@ def test_pods_that_are_there_come_with_memory_and_devices_of_all_their_container
 
 
 @pytest.mark.req("NE-069")
+def test_a_pod_without_memory_has_not_ended_while_its_volumes_are_mounted(tree: MachineTree):
+    """The folder of the kind of volumes stays until the pod's object is gone. A pod with memory is found in what the
+    kubelet lists, and is free as soon as it is not."""
+    entry = {"PodUID": "7d21", "ContainerName": "init", "ResourceName": "example.com/nic", "DeviceIDs": {"0": ["a"]}}
+    content = json.dumps({"Data": {"PodDeviceEntries": [entry]}})
+    tree.write(f"{KUBELET}/device-plugins/{DEVICES_CHECKPOINT}", content)
+    (tree.root / KUBELET / "pods/5c6e/volumes/kubernetes.io~projected/kube-api-access-y").mkdir(parents=True)
+    volumes = tree.root / KUBELET / "pods/7d21/volumes"
+    token = volumes / "kubernetes.io~projected/kube-api-access-x"
+    token.mkdir(parents=True)
+    files = CheckpointFiles(HostRoot(str(tree.root)), KUBELET)
+
+    def found() -> tuple[int, int]:
+        states = files.read()
+        return len(states.mounted), len(states.pods)
+
+    assert found() == (1, 1)
+    token.rmdir()
+    assert found() == (0, 2)
+    token.parent.rmdir()
+    assert found() == (0, 2)
+    volumes.rmdir()
+    assert found() == (0, 2)
+
+
+@pytest.mark.req("NE-069")
 @pytest.mark.parametrize("content", ["{}", '{"Data":{"PodDeviceEntries":[{}]}}', "\0"])
 def test_devices_in_an_unknown_format_are_not_known(tree: MachineTree, content: str):
     tree.write(f"{KUBELET}/device-plugins/{DEVICES_CHECKPOINT}", content)
