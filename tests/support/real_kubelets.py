@@ -45,7 +45,7 @@ def cgroup_of(sandbox: Sandbox, uid: str, controller: str) -> Path | None:
     for root in roots:
         for node in node_names(sandbox):
             for quality in ("", "burstable/", "besteffort/"):
-                found = root / node / "kubepods" / f"{quality}pod{uid}"
+                found = root / node / cgroups.PODS / f"{quality}pod{uid}"
                 if found.is_dir():
                     return found
     return None

@@ -16,6 +16,8 @@ from typing import Final
 ROOT: Final = Path("/sys/fs/cgroup")
 HOST: Final = "host"
 """The group of the process that keeps the gateway's namespace; names of the others of programs begin so."""
+PODS: Final = "kubepods"
+"""The group below a node's in which its kubelet makes those of pods."""
 END_SECONDS: Final = 20.0
 JOIN: Final = 'for f in $1; do echo $$ > "$f/cgroup.procs" || exit 71; done; shift; exec "$@"'
 """A shell's program: joins the groups in its first argument, then becomes the program of the others."""

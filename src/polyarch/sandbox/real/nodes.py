@@ -219,7 +219,9 @@ class RealNodes:
         host = self._cgroups.host_of(plan.name)
         # A machine that boots has none: the kubelet spends three seconds on each of a container that is no more.
         await asyncio.to_thread(self._cgroups.remove, plan.name)
-        self._cgroups.make(plan.name, host)
+        # A kubelet without the static CPU manager would make the group of its pods with the CPUs that it believes in,
+        # and end where the machine has fewer. If there is one already, it only says that it could not set them.
+        self._cgroups.make(plan.name, f"{plan.name}/{cgroups.PODS}", host)
         shown = machine.write_files(own, plan.numa)
         keep = KEEP_EMULATED_NODE if is_emulated(plan) else KEEP_NODE
         record = await self._start(process_name(plan.name, KEEPER), keep, group=host)
