@@ -441,6 +441,13 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_images_that_the_kubelet_has_removed",
         ),
     },
+    "test_real_numa_scheduling": {
+        "other machines, two and a half minutes each; two zones and devices are always run": (
+            "test_kubelets_refuse_pods_of_the_stock_scheduler_and_none_of_ours[four zones",
+            "test_kubelets_refuse_pods_of_the_stock_scheduler_and_none_of_ours[sub-NUMA clustering",
+            "test_kubelets_refuse_pods_of_the_stock_scheduler_and_none_of_ours[CXL",
+        ),
+    },
     "test_sandbox_egress": {
         "another process than the proxy itself": (
             "test_the_way_is_there_again_after_a_process_was_killed[kube-apiserver",

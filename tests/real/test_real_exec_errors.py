@@ -300,7 +300,7 @@ with open_node_trace() as instance:
 @pytest.mark.req("PL-604")
 @pytest.mark.timeout(1500)
 async def test_images_that_the_kubelet_has_removed_are_pulled_again_and_told_of_as_before(
-    cluster: Sandbox, client: Client, namespace: str, monitored: str, own_image: str
+    cluster: Sandbox, client: Client, namespace: str, monitored: str
 ) -> None:
     """Its disk is fuller than it may be, so it removes every image that no container has. polyarch's own and the pinned
     one of sandboxes stay."""
@@ -333,7 +333,7 @@ async def test_images_that_the_kubelet_has_removed_are_pulled_again_and_told_of_
         for event in (await client.list(EVENTS, namespace=namespace)).items:
             await client.delete(EVENTS, event["metadata"]["name"], namespace=namespace)
 
-    before = {each["metadata"]["uid"]: statuses(each) for each in await pods_of(client)}
+    before = await own_statuses(client, monitored)
     await come_and_go("good", "bad")
     with little_room(cluster, monitored):
         await Sandbox.start(cluster.state.settings)
@@ -352,10 +352,17 @@ async def test_images_that_the_kubelet_has_removed_are_pulled_again_and_told_of_
         assert {PAUSE, *used} <= set(stored.stdout.split())
         await come_and_go("good-again", "bad-again")
     await Sandbox.start(cluster.state.settings)
-    after = {each["metadata"]["uid"]: statuses(each) for each in await pods_of(client)}
-    assert {uid: {name: each["containerID"] for name, each in of.items()} for uid, of in after.items()} == {
-        uid: {name: each["containerID"] for name, each in of.items()} for uid, of in before.items()
-    }, "polyarch's containers are the same"
+    after = await own_statuses(client, monitored)
+    containers = [
+        {name: each["containerID"] for of in found.values() for name, each in of.items()} for found in (before, after)
+    ]
+    assert containers[0] == containers[1], "polyarch's containers are the same"
+
+
+async def own_statuses(client: Client, node: str) -> dict[str, dict[str, Document]]:
+    """Those of polyarch's pods on the node."""
+    pods = [each for each in await pods_of(client) if each["spec"].get("nodeName") == node]
+    return {each["metadata"]["name"]: statuses(each) for each in pods}
 
 
 @contextlib.contextmanager

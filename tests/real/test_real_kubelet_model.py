@@ -34,7 +34,8 @@ async def test_real_and_simulated_kubelets_agree_on_random_histories(capsys: pyt
             if found:
                 differ.append("\n".join([f"seed {seed}", told(made, played), *found]))
             with capsys.disabled():
-                sys.stdout.write(f"\nseed {seed}: {'differs' if found else 'agrees'} after {played} steps")
+                said = "\n".join([f"differs after {played} steps", *found]) if found else f"agrees in {played} steps"
+                sys.stdout.write(f"\nseed {seed}: {said}")
                 sys.stdout.flush()
             await both.end()
     assert not differ, "\n\n".join(differ)

@@ -192,7 +192,8 @@ async def test_zones_are_right_again_after_restarts_of_kubelet_and_exporter(
     await follow(fleet, client, node)
     after = await fleet.accounts(node)
     kept = before.holders & after.holders
-    assert len(kept) == 2
+    pods = (await client.list(PODS, namespace=namespace)).items
+    assert len(kept) == 2, {each["metadata"]["name"]: each["status"] for each in pods}
     assert all(after.cpus[uid] == before.cpus[uid] for uid in kept), "the same CPUs"
 
     exporter = await fleet.exporter(node)

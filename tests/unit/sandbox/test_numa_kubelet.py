@@ -143,18 +143,24 @@ def test_cpus_devices_and_memory_of_a_pod_that_is_over_are_freed_as_late_as_by_t
 
 @pytest.mark.req("NS-164")
 def test_a_new_process_knows_what_pods_hold(tmp_path: Path) -> None:
+    """Also what a pod held that is gone: a kubelet that starts forgets nobody before it has seen all pods."""
     first = started(tmp_path)
     pods = [guaranteed("a", cpu=2, memory=2, nic=1), guaranteed("b", cpu=3, memory=4), burstable("c", nic=1)]
     assert [first.admit(each) for each in pods] == [None, None, None]
     first.over("b", is_gone=True)
     second = SimulatedKubelet("amd64-1", NODE, first.folder)
-    young = guaranteed("d", cpu=2, memory=1)
+    young = guaranteed("d", cpu=1, memory=1)
     second.start([young, pods[2], pods[0]])
     assert second.held.cpus.held["a"] == first.held.cpus.held["a"]
     assert second.held.memory.held["a"] == first.held.memory.held["a"]
     assert second.held.devices.held == first.held.devices.held
-    assert set(second.held.cpus.held) == {"a", "d"}
+    assert second.held.cpus.held.keys() == {"a", "b", "d"}
+    second.reconcile()
+    assert second.held.cpus.held.keys() == {"a", "d"}
+    assert second.held.memory.held.keys() == {"a", "b", "d"}
     assert [each.uid for each in second.active] == ["c", "a", "d"]
+    assert second.admit(burstable("e")) is None
+    assert second.held.memory.held.keys() == {"a", "d"}
 
 
 @pytest.mark.req("NS-164")

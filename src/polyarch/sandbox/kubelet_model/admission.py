@@ -45,11 +45,18 @@ def forget(held: ManagerStates, active: Collection[str]) -> ManagerStates:
 
 
 def admit(
-    node: Node, held: ManagerStates, pod: Pod, others: Iterable[Pod], seen: NodeObject = BARE_NODE
+    node: Node,
+    held: ManagerStates,
+    pod: Pod,
+    others: Iterable[Pod],
+    seen: NodeObject = BARE_NODE,
+    *,
+    kept: Collection[str] = (),
 ) -> tuple[ManagerStates, PodRejected | None]:
-    """Admit the pod beside the ``others``, which are admitted and not over, to the node as it is ``seen``."""
+    """Admit the pod beside the ``others``, which are admitted and not over, to the node as it is ``seen``. ``kept``:
+    the uids of pods that are not forgotten, whatever has become of them."""
     others = list(others)
-    held, refused = align(node, held, pod, {pod.uid, *(other.uid for other in others)})
+    held, refused = align(node, held, pod, {pod.uid, *(other.uid for other in others), *kept})
     return held, refused or misfit(node, pod, others, seen)
 
 

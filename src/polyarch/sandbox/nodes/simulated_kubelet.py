@@ -15,7 +15,7 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -96,7 +96,8 @@ class SimulatedKubelet:
 
     def start(self, pods: Iterable[Pod], seen: NodeObject = BARE_NODE) -> None:
         """Make the node's files, take up what an earlier process remembers, and admit the node's pods again, those
-        first that hold something already. A pod that has no room any more is not active then."""
+        first that hold something already. A pod that has no room any more is not active then. Until it has seen all
+        pods a kubelet forgets none, also those that are over or gone."""
         self._make_machine()
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(configuration_document(self.node.configuration), sort_keys=False)
@@ -108,10 +109,9 @@ class SimulatedKubelet:
         )
         pods = list(pods)
         known = {*self._held.cpus.held, *self._held.memory.held, *self._held.devices.held}
-        there = {pod.uid for pod in pods}
-        self._held = admission.forget(self._held, there)
+        kept = {*known, *(pod.uid for pod in pods)}
         for pod in sorted(pods, key=lambda pod: pod.uid not in known):
-            self.admit(pod, seen)
+            self.admit(pod, seen, kept=kept)
         for folder in (self.folder / STATE / PODS).glob("*"):
             if folder.name not in self._pods:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -147,10 +147,10 @@ class SimulatedKubelet:
 
     # -- as pods come and go -------------------------------------------------------------------------------------------
 
-    def admit(self, pod: Pod, seen: NodeObject = BARE_NODE) -> PodRejected | None:
-        """Admit the pod to the node as it is ``seen``, or say why not."""
+    def admit(self, pod: Pod, seen: NodeObject = BARE_NODE, *, kept: Collection[str] = ()) -> PodRejected | None:
+        """Admit the pod to the node as it is ``seen``, or say why not; ``kept`` pods are not forgotten."""
         others = [other for other in self._pods.values() if other.uid != pod.uid]
-        self._held, refused = admission.admit(self.node, self._held, pod, others, seen)
+        self._held, refused = admission.admit(self.node, self._held, pod, others, seen, kept=kept)
         if refused is None:
             self._pods[pod.uid] = pod
             (self.folder / STATE / PODS / pod.uid / VOLUME).mkdir(parents=True, exist_ok=True)
