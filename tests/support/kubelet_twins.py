@@ -191,7 +191,11 @@ class Twin:
         }
 
     def _state(self, name: str) -> Json:
-        found: Json = json.loads((self._kubelet_folder / name).read_text())
+        """Empty while a kubelet that has become another machine's has not written it."""
+        try:
+            found: Json = json.loads((self._kubelet_folder / name).read_text())
+        except FileNotFoundError:
+            return {}
         return found
 
     def _named(self, entries: Mapping[str, Any]) -> Json:
