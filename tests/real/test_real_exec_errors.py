@@ -39,7 +39,6 @@ from polyarch.placement.exec_monitor_node import INSTANCE_PREFIX
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.errors import SilentStepProgress
 from polyarch.sandbox.namespaces import entering
-from polyarch.sandbox.real.configuration import PAUSE
 from polyarch.sandbox.real.images import ImageFiles, manifest
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.versions import host_architecture
@@ -302,8 +301,8 @@ with open_node_trace() as instance:
 async def test_images_that_the_kubelet_has_removed_are_pulled_again_and_told_of_as_before(
     cluster: Sandbox, client: Client, namespace: str, monitored: str
 ) -> None:
-    """Its disk is fuller than it may be, so it removes every image that no container has. polyarch's own and the pinned
-    one of sandboxes stay."""
+    """Its disk is fuller than it may be, so it removes every image that no container has, but none of polyarch's. That
+    of sandboxes goes as well, unless containerd pins it, as from version 1.7 on."""
 
     async def images() -> set[str]:
         listed = (await client.get(NODES, monitored, type=Unstructured)).status["images"]
@@ -349,7 +348,7 @@ async def test_images_that_the_kubelet_has_removed_are_pulled_again_and_told_of_
             text=True,
             check=True,
         )
-        assert {PAUSE, *used} <= set(stored.stdout.split())
+        assert used <= set(stored.stdout.split())
         await come_and_go("good-again", "bad-again")
     await Sandbox.start(cluster.state.settings)
     after = await own_statuses(client, monitored)
