@@ -29,6 +29,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_gates": {
         "a minute and a half; the other controllers are always run": ("test_a_cron_job_that_forbids_overlap",),
+        "what Karpenter makes of the conditions, which the other tests of gates see": (
+            "test_no_node_is_made_for_a_held_pod",
+        ),
     },
     "test_machine_faults": {
         "ten thousand changes; three hundred are always run": (
@@ -76,6 +79,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_kind_schemas": {
         "a program of thirty operators' types; test_manifests_kinds compares the table with what it said": ALL
+    },
+    "test_node_pools": {
+        "a program of minutes to build, of 3 000 pools; test_images_node_templates has each operator and field": ALL
     },
     "test_random_manifests": {
         "20 000 files, other ones every night; 500 are always run": (

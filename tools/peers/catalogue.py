@@ -74,7 +74,7 @@ PEERS: Final = (
         Origin.GO,
         "github.com/moby/buildkit",
         "./dockerfile-parser",
-        MODULE.parent / "dockerfile",
+        MODULE.parent / "containerfiles",
     ),
     Peer(
         "kind-schemas",
@@ -85,7 +85,14 @@ PEERS: Final = (
         long=True,
     ),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
-    Peer("karpenter-pools", Origin.GO, "sigs.k8s.io/karpenter", "./karpenter-pools", MODULE.parent / "autoscalers"),
+    Peer(
+        "karpenter-pools",
+        Origin.GO,
+        "sigs.k8s.io/karpenter",
+        "./karpenter-pools",
+        MODULE.parent / "autoscalers",
+        long=True,
+    ),
     Peer("image-runtimes", Origin.GO, "github.com/containerd/platforms", "./judge", MODULE.parent / "runtimes"),
     Peer("podresources-server", Origin.GO, "k8s.io/kubelet", "./server", MODULE.parent / "podresources"),
     Peer(
