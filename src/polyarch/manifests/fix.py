@@ -8,13 +8,13 @@ them to the old one.
 Pure: a text in, a text out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from polyarch.kube.patches import pointer
-from polyarch.manifests.edit.editor import add_documents, render
+from polyarch.manifests.edit.editor import add_documents, check_end, render
 from polyarch.manifests.edit.layout import CannotEdit, commented_affinity
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.operations import (
@@ -62,7 +62,7 @@ class FixRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(finding: Finding) -> tuple[str, str, str, int]:
-    """The same for a finding before and after other findings are fixed."""
+    """The same for a finding before and after other findings are fixed, as long as no documents are added."""
     return finding.rule, finding.sub, finding.path, finding.document
 
 
@@ -114,7 +114,7 @@ class FixResult:
             self,
             remaining=tuple(moved.values()),
             refused=tuple(
-                UnfixedFinding(moved[id(each.finding)], self.notes.get(identity(each.finding), each.note))
+                UnfixedFinding(found := moved[id(each.finding)], self.notes.get(identity(found), each.note))
                 for each in self.refused
             ),
         )
@@ -123,7 +123,16 @@ class FixResult:
         start, end = finding.span.start, finding.span.end
         for edits in reversed(self.rounds):
             start, end = offset_before(start, edits), offset_before(end, edits)
-        return msgspec.structs.replace(finding, span=self.source.span(start, max(start, end)))
+        number = _number_before(self.added, finding.document)
+        return msgspec.structs.replace(finding, span=self.source.span(start, max(start, end)), document=number)
+
+
+def _number_before(added: Mapping[int, Sequence[object]], number: int) -> int:
+    """The number of a document before documents were added; of an added one that of the document before it."""
+    for place in sorted(added):
+        if number > place:
+            number = max(place, number - len(added[place]))
+    return number
 
 
 # -- rounds of repairs, until nothing is left to fix -------------------------------------------------------------------
@@ -183,7 +192,9 @@ class _Fixing:
     mark: Callable[[Iterable[RepairableFinding]], tuple[RepairableFinding, ...]]
     applied: list[Finding] = field(default_factory=list)
     impossible: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
-    """Why the editor could not write a repair, by the finding's identity."""
+    """Why the editor could not write a repair in the last round, by the finding's identity: what another repair has
+    written since may have made it possible.
+    """
     uncommented: set[tuple[int, str]] = field(default_factory=set)
     """Document number and pointer of the pod specifications whose affinity was uncommented."""
     operations: dict[int, tuple[TreeOperation, ...]] = field(default_factory=dict)
@@ -259,6 +270,7 @@ class _Fixing:
         touched: dict[int, list[str]] = {}
         equal: set[tuple[int, bytes]] = set()
         changes: list[_Change] = []
+        self.impossible = {}
         for group in _by_shared_text(found, sorted(self._candidates(problems), key=_place_in_order)):
             keys = {self._pod_key(found, problem.finding) for problem in group}
             change = None if keys & taken else self._change(found, group)
@@ -281,7 +293,7 @@ class _Fixing:
             finding = problem.finding
             if finding.suppressed is not None or not is_wanted(finding, self.request.only):
                 continue
-            if problem.repair and problem.repair.operations and identity(finding) not in self.impossible:
+            if problem.repair and problem.repair.operations:
                 yield problem
 
     def _change(self, found: Scan, group: Sequence[RepairableFinding]) -> _Change | None:
@@ -295,6 +307,8 @@ class _Fixing:
         once = {msgspec.json.encode(repair.operations): repair.operations for repair in repairs}
         operations = tuple(operation for own in once.values() for operation in own)
         try:
+            if self._additions(group):
+                check_end(document)
             edits = render(found.source, document, operations)
         except (CannotEdit, OperationError) as error:
             self.impossible |= {identity(problem.finding): str(error) for problem in group}
@@ -333,12 +347,16 @@ class _Fixing:
             self.operations[number] = self.operations.get(number, ()) + operations
             for change in own:
                 self.applied += [problem.finding for problem in change.problems]
-                documents = (each for problem in change.problems for each in problem.documents)
-                self.added[number] = (*self.added.get(number, ()), *documents)
+                self.added[number] = (*self.added.get(number, ()), *self._additions(change.problems))
                 if change.uncommented is not None:
                     self.uncommented.add((number, change.uncommented))
         self.rounds.append(tuple(edits))
         return splice(found.source.text, edits)
+
+    def _additions(self, problems: Iterable[RepairableFinding]) -> list[object]:
+        """The documents that repairs add, without those that are added already."""
+        known = [each for objects in self.added.values() for each in objects]
+        return [each for problem in problems for each in problem.documents if each not in known]
 
     def _prove(self, text: str, before: Scan, after: Scan) -> None:
         if text == self.source.text:
@@ -364,7 +382,8 @@ class _Fixing:
             finding = problem.finding
             if finding.suppressed is not None or not is_wanted(finding, self.request.only):
                 continue
-            note = self.impossible.get(identity(finding)) or (problem.repair.note if problem.repair else "")
+            before = msgspec.structs.replace(finding, document=_number_before(self.added, finding.document))
+            note = self.impossible.get(identity(before)) or (problem.repair.note if problem.repair else "")
             if note:
                 yield UnfixedFinding(finding, note)
             elif problem.repair and problem.repair.operations:

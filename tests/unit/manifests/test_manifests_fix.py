@@ -12,6 +12,7 @@ from reporting import IMAGES, WEB
 from polyarch.kube.patches import pointer
 from polyarch.manifests import fix as fixing
 from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.operations import apply, same
 from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText
@@ -498,6 +499,108 @@ def test_a_repair_may_add_a_document(before: str, after: str) -> None:
     assert "# keep" in result.text
     assert result.text.startswith(before)
     assert not fixed(result.text).changed
+
+
+@pytest.mark.parametrize("end", ["", "spec: {}\n", "  annotations:\n    note: |\n      a"])
+def test_a_document_is_added_once_however_many_objects_ask_for_it(end: str) -> None:
+    """MA117; so none has to stand behind the last one, whose end would change."""
+    result = fixed(f"{OBSOLETE}---\n{OBSOLETE}{end}")
+    kinds = [document["kind"] for document in yaml.safe_load_all(result.text)]
+    assert kinds == ["ClusterPodPlacementConfig", "PlacementPolicy", "ClusterPodPlacementConfig"]
+    assert result.text.endswith(end)
+    assert not fixed(result.text).changed
+
+
+@pytest.mark.req("MF-053")
+@pytest.mark.parametrize(
+    ("scalar", "added"),
+    [
+        *((f"{mark}\n      a", False) for mark in ("|", ">", "|+", "&x |", "&x !!str |", ">2", "|2+")),
+        *((f"{mark}\n      a", True) for mark in ("|-", ">2-", "|-2", "&x |-", "!!str |-")),
+        *(("|\n    a  ", False), ("|\n    a # b", False), ("|\n    a\n# b", True), ("|\n    a\n", True)),
+        *((text, True) for text in ("a", "'a\n\n    b'", "[]", "", "a # b")),
+    ],
+)
+def test_no_document_is_added_behind_a_scalar_that_would_take_its_line_break(scalar: str, added: bool) -> None:
+    """Its own repair is refused, those of the other documents are written."""
+    text = f"{WEB}---\n{OBSOLETE}  annotations:\n   note: {scalar}"
+    result = fixed(text)
+    assert result.unproven is None
+    assert {"MA102", "MA106"} <= set(rules(result))
+    assert [each.note for each in result.refused if each.finding.rule == "MA117"] == (
+        [] if added else ["a block scalar ends the file without a line break"]
+    )
+    old, new = (list(yaml.safe_load_all(each))[1]["metadata"]["annotations"] for each in (text, result.text))
+    assert old == new
+
+
+@pytest.mark.req("MF-053")
+def test_a_reason_stands_beside_its_finding_when_a_document_was_added_before_it() -> None:
+    odd = WEB.replace("values: [amd64, arm64, s390x]", "? values\n                : [amd64, arm64, s390x]")
+    result = fixed(f"{OBSOLETE}---\n{odd}")
+    assert rules(result) == ["MA117"]
+    (refusal, _) = result.refused
+    assert refusal.note.endswith("has an explicit key (`? key`)")
+    assert refusal.finding.document == 2
+    (before, _) = result.with_places_before().refused
+    assert before.finding.document == 1
+    assert before.note == f"line {OBSOLETE.count(chr(10)) + 17} has an explicit key (`? key`)"
+
+
+LABELLED = """\
+apiVersion: operators.coreos.com/v1alpha1
+kind: ClusterServiceVersion
+metadata:
+  name: web.v1
+  labels: {labels}
+spec:
+  install:
+    strategy: deployment
+    spec:
+      deployments:
+      - name: web
+        spec: {{template: {{spec: {{containers: [{{name: web, image: "quay.io/acme/web:2"}}]}}}}}}
+"""
+
+
+@pytest.mark.req("MF-054")
+@pytest.mark.parametrize(
+    "labels",
+    [
+        "!!map\n    operatorframework.io/arch.s390x: supported",
+        "!!map {operatorframework.io/arch.s390x: supported}",
+        "!<tag:yaml.org,2002:map>\n    operatorframework.io/arch.s390x: supported",
+    ],
+)
+def test_what_the_editor_cannot_write_at_first_it_writes_once_another_repair_has_made_it_possible(labels: str) -> None:
+    """A tagged mapping cannot lose its last label; it has others after the next repair (MA202)."""
+    result = fixed(LABELLED.format(labels=labels), TWO, remove_labels=True)
+    assert {"MA201", "MA202"} <= set(rules(result))
+    assert "s390x" not in result.text
+    assert not fixed(result.text, TWO, remove_labels=True).changed
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "{kubernetes.io/arch: amd64}",
+        "{kubernetes.io/arch: amd64, beta.kubernetes.io/arch: amd64}",
+        "{kubernetes.io/arch: !!str amd64}",
+        "{kubernetes.io/arch: s390x, beta.kubernetes.io/arch: amd64}",
+    ],
+)
+@pytest.mark.parametrize("expressions", ["arch In s390x", "arch In arm64,s390x", "arch In s390x; os In linux"])
+def test_a_value_that_is_right_already_is_no_change(selector: str, expressions: str) -> None:
+    """MA104: the node selector has what the images support, the affinity has not."""
+    text = deployment(f"nodeSelector: {selector}\n" + required(expressions))
+    result = fixed(text, {"quay.io/acme/web:2": ["linux/amd64"]}, only=("MA104",), replace=True)
+    assert rules(result) == ["MA104"]
+    value = yaml.safe_load(text)
+    for operation in result.operations[0]:
+        changed = apply(value, (operation,))
+        assert not same(changed, value), operation
+        value = changed
+    assert same(value, yaml.safe_load(result.text))
 
 
 @pytest.mark.req("MF-042")

@@ -22,6 +22,7 @@ from polyarch.manifests.edit.layout import (
     column,
     layout,
     properties_end,
+    takes_line_break,
 )
 from polyarch.manifests.edit.style import (
     DEFAULT_STEP,
@@ -84,6 +85,9 @@ class _Surroundings:
 def _is_filled_flow(node: Node) -> bool:
     """A flow collection that stays one; only the empty ``[]`` and ``{}`` are replaced by block style."""
     return isinstance(node, CollectionNode) and bool(node.flow_style) and bool(node.value)
+
+
+_OPEN_END = "a block scalar ends the file without a line break"
 
 
 class _Writer:
@@ -260,18 +264,12 @@ class _Writer:
         self, draft: NodeDraft, where: CollectionLayout, place: int, members: list[Member], around: _Surroundings
     ) -> None:
         entry = where.entries[place]
-        if entry.end == len(self.text) and self.ends_in_block_scalar(entry.value):
-            # A line break behind a block scalar at the end of the file would become part of it.
+        if takes_line_break(self.document, entry.value):
             if not isinstance(draft.node, MappingNode):
-                raise CannotEdit("a block scalar ends the file without a line break")
+                raise CannotEdit(_OPEN_END)
             self.insert_before(where, where.entries[draft.kept[0][0]], members, around)
             return
         self.insert_below(entry.end, self.lines(members, where, around, entry.end), where.column)
-
-    def ends_in_block_scalar(self, node: Node) -> bool:
-        while isinstance(node, CollectionNode) and not node.flow_style and node.value:
-            node = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
-        return isinstance(node, ScalarNode) and node.style in ("|", ">")
 
     def insert_before(
         self, where: CollectionLayout, entry: Entry, members: list[Member], around: _Surroundings
@@ -422,6 +420,12 @@ def _indent(source: SourceText, offset: int) -> str:
 
 # -- whole documents added to a file, such as the second object that the fix of MA117 writes ---------------------------
 # Only whole documents are added, with the line breaks of the file, after the document that they belong to.
+
+
+def check_end(document: Document) -> None:
+    """Raises :class:`CannotEdit` for a document behind which none can be added."""
+    if takes_line_break(document, document.root):
+        raise CannotEdit(_OPEN_END)
 
 
 def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> tuple[TextEdit, ...]:

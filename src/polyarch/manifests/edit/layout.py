@@ -22,6 +22,7 @@ _GAP = re.compile("(?:[ \t\r\n\x85\u2028\u2029\ufeff]+|#[^\r\n\x85\u2028\u2029]*
 _PROPERTIES = re.compile("(?:[&!][^ \t\r\n\x85\u2028\u2029]*(?:[ \t\r\n\x85\u2028\u2029]+|#[^\r\n]*)*)*")
 _ALIAS = re.compile(r"\*[^\s,\[\]{}]+")
 _KEEP = re.compile(r"(?:[&!]\S*\s+)*[|>][0-9]?\+")
+_STRIP = re.compile(r"[|>][0-9]?-")
 
 
 class CannotEdit(ValueError):  # noqa: N818 - reads as a noun
@@ -99,6 +100,19 @@ def content_end(document: Document, node: Node) -> int:
     if isinstance(node, CollectionNode) and node.value and not node.flow_style:
         return layout(document, node).entries[-1].end
     return document.end(node)
+
+
+def takes_line_break(document: Document, node: Node) -> bool:
+    """Whether a line break behind a node, which ends the file without one, would become part of its value: it would in
+    a block scalar, unless that strips its end (``|-``).
+    """
+    text = document.source.text
+    while isinstance(node, CollectionNode) and not node.flow_style and node.value:
+        node = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
+    if not isinstance(node, ScalarNode) or node.style not in ("|", ">") or text.endswith(("\n", "\r")):
+        return False
+    ends_file = document.base + int(node.end_mark.index) == len(text)
+    return ends_file and not _STRIP.match(text, properties_end(text, document.start(node)))
 
 
 def layout(document: Document, node: Node) -> CollectionLayout:

@@ -312,7 +312,7 @@ def replace_architectures(facts: PodFacts) -> tuple[TreeOperation, ...]:
     entries = facts.selector_architectures
     architectures = sorted({each.architecture for each in usable})
     if entries and len(architectures) == 1:
-        operations += [Replace(entry.pointer, architectures[0]) for entry in entries]
+        operations += [Replace(entry.pointer, architectures[0]) for entry in entries if entry.value != architectures[0]]
     elif entries:
         operations += restrict(facts, only=_says_nothing_of_architectures, selector=others)
         operations += without_entries(facts, entries)

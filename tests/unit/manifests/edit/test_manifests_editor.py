@@ -292,6 +292,9 @@ EXTENDED = [
     pytest.param("a: |+\n  x\n\n\n# c\n", "/b", 2, "a: |+\n  x\n\n\nb: 2\n# c\n", id="a text that keeps blank lines"),
     pytest.param("a: |\n  x\n\n\n", "/b", 2, "a: |\n  x\nb: 2\n\n\n", id="a text that does not"),
     pytest.param("a: |\n  x", "/b", 2, "b: 2\na: |\n  x", id="a text that ends the file"),
+    pytest.param("a: |\n  x  ", "/b", 2, "b: 2\na: |\n  x  ", id="a text whose blanks end the file"),
+    pytest.param("a: |-\n  x", "/b", 2, "a: |-\n  x\nb: 2", id="a stripped text that ends the file"),
+    pytest.param("a: &x !!str |2-\n  x", "/b", 2, "a: &x !!str |2-\n  x\nb: 2", id="one with an anchor and a tag"),
     pytest.param("a: *b\n# c\n", "/b", 2, None, id="an undefined alias"),
     pytest.param(
         "x: &b 1\na:\n  c: *b # c\n# d\n", "/a/m", 2, "x: &b 1\na:\n  c: *b # c\n  m: 2\n# d\n", id="alias last"
