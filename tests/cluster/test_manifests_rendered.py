@@ -150,9 +150,10 @@ class Renderer(NamedTuple):
 
     kubectl: str
     kubeconfig: str
+    home: Path
 
     def run(self, *command: str, text: str = "", folder: Path | None = None) -> str:
-        environment = {**os.environ, "HOME": "/nonexistent"}
+        environment = {**os.environ, "HOME": str(self.home)}
         done = subprocess.run(
             command, cwd=folder, input=text, env=environment, capture_output=True, text=True, check=False, timeout=120
         )
@@ -171,8 +172,8 @@ class Renderer(NamedTuple):
 
 
 @pytest.fixture
-def renderer(sandbox: Sandbox, peer: Callable[[str], str]) -> Renderer:
-    return Renderer(peer("kubectl"), str(sandbox.kubeconfig))
+def renderer(sandbox: Sandbox, peer: Callable[[str], str], tmp_path: Path) -> Renderer:
+    return Renderer(peer("kubectl"), str(sandbox.kubeconfig), tmp_path / "home")
 
 
 def compare(before: list[dict[str, Any]], after: list[dict[str, Any]], expected: Mapping[str, str]) -> None:

@@ -54,7 +54,7 @@ image's bytecode it is a fifth to a third of that, which ``python -m bench start
 MEMORY_MARGIN: Final = 3
 """A container at rest has at most this part of its memory limit."""
 IDLE_MEMORY_MIB: Final = {
-    OPERATOR_CONTAINER: 57,
+    OPERATOR_CONTAINER: 50,
     "web-hook": 37,
     "controller": 37,
     "node-side": 28,
