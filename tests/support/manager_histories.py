@@ -174,14 +174,18 @@ def _machine(chance: random.Random, *, width: int) -> Machine:
 
 
 def _devices(chance: random.Random, ids: Sequence[int]) -> list[Device]:
+    """Of a quarter of the resources some or all devices are of no zone, or of zones that the machine does not have."""
     found = []
     for resource in (chances.NIC, chances.GPU):
         kind = chance.random()
         if kind < 0.5:
             continue
+        odd: Sequence[tuple[int, ...]] = ((),) if kind < 0.6 else ((-1,), (max(ids) + 1,), (-1, max(ids) + 7))
+        share = 0.0 if kind >= 0.75 else chance.choice((0.5, 1.0))
         for zone in ids:
-            count = chance.choice((0, 1, 2, 4))
-            found += [Device(resource, f"{resource[-3:]}-{zone}-{number}", (zone,)) for number in range(count)]
+            for number in range(chance.choice((0, 1, 2, 4))):
+                zones = chance.choice(odd) if chance.random() < share else (zone,)
+                found.append(Device(resource, f"{resource[-3:]}-{zone}-{number}", zones))
     return found
 
 

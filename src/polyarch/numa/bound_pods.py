@@ -113,15 +113,20 @@ def may_align(pod: PodFacts) -> bool:
 
 
 def is_exclusive_by_spec(pod: PodFacts, node: NodeFacts) -> bool:
-    """A container that runs as long as the pod requests a device that some cell lists or, in a Guaranteed pod, whole
+    """A container that runs as long as the pod requests a device that some cell has or, in a Guaranteed pod, whole
     CPUs, memory or huge pages."""
-    devices = {name for cell in node.cells for name in cell.available if is_device(name)}
+    devices = devices_of_zones(node)
     return any(
         _is_exclusive(name, amount, devices, is_guaranteed=pod.is_guaranteed)
         for each in pod.containers
         if each.kind != "init"
         for name, amount in each.requests.items()
     )
+
+
+def devices_of_zones(node: NodeFacts) -> set[str]:
+    """Devices that a zone has. Zones list others, with nothing of them: their kubelet knows no zone of those."""
+    return {name for cell in node.cells for name, amount in cell.capacity.items() if amount and is_device(name)}
 
 
 def _is_exclusive(name: str, amount: int, devices: set[str], *, is_guaranteed: bool) -> bool:

@@ -324,7 +324,12 @@ def _zone_advice(
         alone = [each for each in of_resource if each.cell not in groups or not is_memory(resource)]
         best = max(alone, key=lambda each: each.free, default=None)
         most = max((zones[each.cell].allocatable.get(resource, 0) for each in of_resource), default=0)
-        if decision.kind == "short" and asked > most and node.facts.settings.policy == "single-numa-node":
+        if not most and is_device(resource):
+            yield (
+                f"{where}: no zone of this node has any. A device plugin that names NUMA nodes which the machine does "
+                "not have, such as -1, leaves its devices in no zone, and the kubelet gives none to a pod that it aligns"
+            )
+        elif decision.kind == "short" and asked > most and node.facts.settings.policy == "single-numa-node":
             yield f"{where}: {spelled(asked)} is more than a zone of this node has: ask for {spelled(most)} or less"
         elif best is not None and best.shortfall:
             holders = _holders(node, best.cell, resource)

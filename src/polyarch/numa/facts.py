@@ -80,7 +80,7 @@ class Devices(msgspec.Struct, frozen=True):
     resource: str
     ids: tuple[str, ...]
     zones: tuple[int, ...] = ()
-    """Empty: not bound to a zone. A negative id means the same."""
+    """As the plugin names them, also such that the machine does not have; empty: not bound to a zone."""
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,22 +60,23 @@ def check_fingerprint(text: str, pods: Iterable[PodName]) -> FingerprintStatus:
     return "ok" if text == fingerprint(pods) else "mismatch"
 
 
-def has_exclusive_resources(pod: ListedPod) -> bool:
+def has_exclusive_resources(pod: ListedPod, machine: Collection[int] | None = None) -> bool:
     """True if a container holds a CPU, or memory or a device of a zone: such pods count for the method
     ``with-exclusive-resources``.
 
-    What the kubelet lists decides, not the pod's quality of service.
+    What the kubelet lists decides, not the pod's quality of service. ``machine``: its zones; None: they are not known,
+    and any that is not negative is one.
     """
+
+    def in_a_zone(zones: Iterable[int]) -> bool:
+        return any(zone >= 0 if machine is None else zone in machine for zone in zones)
+
     return any(
         container.cpus
-        or any(_in_a_zone(block.zones) for block in container.memory)
-        or any(devices.ids and _in_a_zone(devices.zones) for devices in container.devices)
+        or any(in_a_zone(block.zones) for block in container.memory)
+        or any(devices.ids and in_a_zone(devices.zones) for devices in container.devices)
         for container in pod.containers
     )
-
-
-def _in_a_zone(zones: Iterable[int]) -> bool:
-    return any(zone >= 0 for zone in zones)
 
 
 def _bytes(text: str) -> bytes:
@@ -241,7 +242,8 @@ def verify_fingerprint(topology: NodeResourceTopology, pods: Sequence[SavedPod] 
         form = "ok" if verdict == "mismatch" else verdict
         return FingerprintVerification(node, form, published, "the form alone, as no pods are given")
     method = attribute_value(attributes, names.FINGERPRINT_METHOD) or "all"
-    resources = frozenset(resource.name for zone in topology.zones or () for resource in zone.resources or ())
+    listed = (resource for zone in topology.zones or () for resource in zone.resources or ())
+    resources = frozenset(resource.name for resource in listed if _is_positive(resource.capacity))
     counted = _without_excluded(
         (pod for pod in pods if method == "all" or pod.exclusive or pod.devices & resources),
         attribute_value(attributes, names.POD_EXCLUDE),

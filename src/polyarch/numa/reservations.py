@@ -21,6 +21,7 @@ from polyarch.numa.bound_pods import (
     TopologyPrediction,
     TopologyVersion,
     confirmation,
+    devices_of_zones,
     fingerprint_of,
     grace_period,
     is_exclusive_by_spec,
@@ -29,7 +30,7 @@ from polyarch.numa.bound_pods import (
 )
 from polyarch.numa.fit.demand import PodDemandCache, together
 from polyarch.numa.fit.evaluate import evaluate
-from polyarch.numa.fit.facts import Amounts, ExactOptions, FitDecision, NodeFacts, PodFacts, is_memory
+from polyarch.numa.fit.facts import Amounts, ExactOptions, FitDecision, NodeFacts, PodFacts, is_device, is_memory
 
 WHOLE: Final = 1000
 """The least amount of CPUs and devices."""
@@ -263,7 +264,12 @@ def admission_requirement(pod: PodFacts, node: NodeFacts, decision: FitDecision)
 def is_listed(pod: PodFacts, node: NodeFacts) -> bool:
     """Whether a container that runs as long as the pod has demand: what a kubelet lists as exclusive."""
     demand = PodDemandCache(pod).on(node)
-    return any(not unit.ends for unit in demand.containers or demand.units)
+    return any(not unit.ends and _is_held(unit.needs, node) for unit in demand.containers or demand.units)
+
+
+def _is_held(needs: Amounts, node: NodeFacts) -> bool:
+    """Whether any of it is of a zone."""
+    return not all(map(is_device, needs)) or not devices_of_zones(node).isdisjoint(needs)
 
 
 # -- one node ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from polyarch.numa.fingerprint import (
     verify_fingerprint,
 )
 
-DEVICE = "vendor.example/nic"
+DEVICE, NOWHERE = "vendor.example/nic", "vendor.example/nowhere"
 
 
 def topology(
@@ -33,7 +33,10 @@ def topology(
         {
             "metadata": {"name": "node-a", **more},
             "attributes": [{"name": name, "value": value} for name, value in attributes.items() if value is not None],
-            "zones": [{"name": "node-0", "type": "Node", "resources": [{"name": DEVICE, "capacity": "1"}]}],
+            "zones": [
+                {"name": "node-0", "type": "Node", "resources": [{"name": DEVICE, "capacity": "1"}]},
+                {"name": "node-1", "type": "Node", "resources": [{"name": NOWHERE, "capacity": "0"}]},
+            ],
         },
         NodeResourceTopology,
     )
@@ -75,6 +78,7 @@ def test_a_device_counts_if_a_cell_has_it():
     pods = [
         SavedPod("demo", "nic", exclusive=False, devices=frozenset({DEVICE})),
         SavedPod("demo", "licence", exclusive=False, devices=frozenset({"vendor.example/licence"})),
+        SavedPod("demo", "nowhere", exclusive=False, devices=frozenset({NOWHERE})),
     ]
     assert verify_fingerprint(topology(of("nic"), "with-exclusive-resources"), pods).verdict == "ok"
 

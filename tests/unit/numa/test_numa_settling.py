@@ -16,13 +16,13 @@ from numa_ledgers import (
     told,
     version,
 )
-from numa_nodes import container, pod
+from numa_nodes import cell, container, node, pod
 
 from polyarch.numa.bound_pods import EXCLUSIVE, MOST_SETS, BoundPod, is_exclusive_by_spec, match_fingerprint
 from polyarch.numa.facts import PodPattern
 from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.facts import PodFacts
-from polyarch.numa.reservations import ReservationCache
+from polyarch.numa.reservations import ReservationCache, is_listed
 
 SETTLED = [("released", "settled", "pod")]
 
@@ -93,6 +93,17 @@ def test_exclusive_by_spec() -> None:
     assert {what: is_exclusive_by_spec(facts, node) for what, (facts, _) in asked.items()} == {
         what: expected for what, (_, expected) in asked.items()
     }
+
+
+@pytest.mark.req("NS-105")
+@pytest.mark.parametrize(("has", "counts"), [(0, False), (1, True)])
+def test_a_device_of_which_zones_have_nothing_is_exclusive_to_nobody(has: int, *, counts: bool) -> None:
+    """It is listed since its kubelet aligns it, on NUMA nodes that the machine does not have."""
+    there = node(cell(0, cpu=4), cell(1, nic=has), policy="best-effort")
+    for needs in ({"nic": 1}, {"nic": 1, "cpu": 0.5}):
+        asking = pod(container("app", **needs), qos="Burstable")
+        assert (is_listed(asking, there), is_exclusive_by_spec(asking, there)) == (counts, counts)
+    assert is_listed(pod(container("app", nic=1, cpu=2, memory=1)), there)
 
 
 @pytest.mark.req("NS-104")

@@ -119,7 +119,7 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
     zone_map = ZoneMap(facts.machine, facts.allocatable)
     listed = without_shared_cpus(facts.pods, settings.reference_container)
     counted = counted_pods(listed, settings.pod_exclude, facts.terminal)
-    exclusive = [pod for pod in counted if has_exclusive_resources(pod)]
+    exclusive = [pod for pod in counted if has_exclusive_resources(pod, zone_map.zones)]
 
     capacity = _capacity(facts.machine.zones)
     allocatable = allocatable_amounts(facts.allocatable, zone_map, capacity)
@@ -137,7 +137,7 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
     used = used_amounts(some, zone_map, room)
     hidden = hidden_usage(kept.amounts, used if len(some) == len(every) else used_amounts(every, zone_map, room))
 
-    warnings = _unknown_cpus(listed, zone_map)
+    warnings = [*_unknown_cpus(listed, zone_map), *_unknown_device_zones(facts.allocatable, zone_map)]
     vectors = None
     if settings.placement_vectors:
         encoded = encode_vectors(container_placements(counted, zone_map), zone_map.zones)
@@ -240,6 +240,21 @@ def _unknown_cpus(pods: Collection[ListedPod], zone_map: "ZoneMap") -> list[Scan
     return [ScanWarning("UnknownCpus", message, len(unknown))]
 
 
+def _unknown_device_zones(allocatable: Allocatable, zone_map: "ZoneMap") -> list[ScanWarning]:
+    unknown: dict[str, set[int]] = {}
+    for entry in allocatable.devices:
+        if entry.ids and entry.zones and zone_map.zones.isdisjoint(entry.zones):
+            unknown.setdefault(entry.resource, set()).update(entry.zones)
+    if not unknown:
+        return []
+    named = ", ".join(f"{resource} on {sorted(unknown[resource])}" for resource in sorted(unknown))
+    message = (
+        f"device plugins name NUMA nodes that this machine does not have: {named}; the kubelet aligns no pod to these "
+        "devices, and under restricted and single-numa-node gives them to nobody who needs them"
+    )
+    return [ScanWarning("UnknownDeviceZones", message, len(unknown))]
+
+
 # -- listed usage ------------------------------------------------------------------------------------------------------
 
 
@@ -285,12 +300,19 @@ class ZoneMap:
 def allocatable_amounts(allocatable: Allocatable, zone_map: ZoneMap, capacity: Amounts) -> Amounts:
     """What pods may get. A resource has an entry in just the zones where the kubelet has it, ``cpu`` in all.
 
+    Every zone has 0 of a resource whose plugin names NUMA nodes, none of which the machine has: the kubelet looks for a
+    zone and finds none. Without these entries it would seem not to look.
+
     ``capacity`` matters to a block of several zones alone: they share it as far as each has the memory.
     """
     nothing: Amounts = dict.fromkeys(((zone, CPU) for zone in zone_map.zones), 0)
     cpus = dict(Counter((zone, CPU) for zone, _ in set(zone_map.cpus(allocatable.cpus))))
     memory = spread(allocatable.memory, zone_map, capacity)
-    return nothing | cpus | memory | _count_devices(allocatable.devices, zone_map)
+    devices = _count_devices(allocatable.devices, zone_map)
+    nowhere = {entry.resource for entry in allocatable.devices if entry.ids and entry.zones}
+    nowhere.difference_update(resource for _, resource in devices)
+    nothing |= {(zone, resource): 0 for zone in zone_map.zones for resource in nowhere}
+    return nothing | cpus | memory | devices
 
 
 def used_amounts(pods: Iterable[ListedPod], zone_map: ZoneMap, allocatable: Amounts) -> Amounts:

@@ -311,7 +311,8 @@ def _placed(node: NodeFacts, demand: PodDemand, room: FreeResources, options: Ex
             if isinstance(used, AlignmentFailure):
                 return rejected_unit(node, each, used)
             held |= used
-        chosen[unit.name] = found.cells if found.preferred else tuple(sorted(held))
+        if found.preferred or held:
+            chosen[unit.name] = found.cells if found.preferred else tuple(sorted(held))
         is_spread |= not found.preferred or (node.settings.policy == "best-effort" and len(found.cells) > 1)
     if is_spread:
         score = 0

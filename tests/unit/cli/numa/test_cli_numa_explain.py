@@ -251,6 +251,24 @@ def test_what_would_have_to_change_is_said_with_its_field_and_number(
 
 
 @pytest.mark.req("NS-161")
+@pytest.mark.parametrize(
+    ("policy", "fits"), [("single-numa-node", False), ("restricted", False), ("best-effort", True), ("none", True)]
+)
+def test_devices_of_no_zone_fit_where_nothing_insists_on_zones(numa, policy: str, *, fits: bool) -> None:
+    """Their plugin names NUMA nodes that the machine does not have: every zone has 0 of them."""
+    nodes = topology("a", *(zone(number, **{"x.org/good": "1"}) for number in (0, 1)), policy=policy)
+    for each in nodes["zones"]:
+        each["resources"].append({"name": "x.org/minus", "capacity": "0", "allocatable": "0", "available": "0"})
+    ran = numa(*WORDS, files={**FILES, "nodes.json": nodes, "pod.json": pod("web", **{"x.org/minus": "1"})})
+    assert (ran.code == 0) == fits, ran.out
+    told = "container app: spec.containers[0].resources x.org/minus: no zone of this node has any. A device plugin"
+    assert (told in ran.out) == (not fits)
+    both = {"x.org/minus": "1", "x.org/good": "1"}
+    assert (numa(*WORDS, files={"pod.json": pod("web", **both)}).code == 0) == fits
+    assert numa(*WORDS, files={"pod.json": pod("web", **{"x.org/good": "1"})}).code == 0
+
+
+@pytest.mark.req("NS-161")
 def test_the_group_that_keeps_memory_away_is_named(numa) -> None:
     """Blocks of memory across zones: none of theirs is given to a container of one zone."""
     nodes = topology("a", zone(0), zone(1), **{"cpu-manager-policy": "static", "memory-manager-policy": "Static"})

@@ -144,6 +144,39 @@ def test_a_device_without_a_cell_has_those_of_the_allocatable_answer() -> None:
     assert of(decided, "vendor.example/nic") == [(2, 2, 0), (1, 1, 0)]
 
 
+@pytest.mark.req("NE-064")
+@pytest.mark.parametrize(
+    ("entries", "published", "warned"),
+    [
+        pytest.param([("a", (-1,))], [(0, 0, 0), (0, 0, 0)], "[-1]", id="no NUMA node, as the kernel says"),
+        pytest.param([("a", (7,)), ("b", (64,))], [(0, 0, 0), (0, 0, 0)], "[7, 64]", id="nodes of another machine"),
+        pytest.param([("a", (-1, 7)), ("b", ())], [(0, 0, 0), (0, 0, 0)], "[-1, 7]", id="beside one without topology"),
+        pytest.param([("a", (-1,)), ("b", (1,))], [(1, 1, 1)], "[-1]", id="beside one of a zone"),
+        pytest.param([("a", (-1, 1))], [(1, 1, 1)], "", id="and of a zone"),
+        pytest.param([("a", ()), ("b", ())], [], "", id="without topology"),
+    ],
+)
+def test_devices_on_numa_nodes_that_the_machine_does_not_have_are_nothing_in_every_zone(
+    entries: list[tuple[str, tuple[int, ...]]], published: list[tuple[int, int, int]], warned: str
+) -> None:
+    """Their kubelet looks for a zone and finds none; of devices without topology it looks for none."""
+    devices = tuple(Devices("vendor.example/odd", (name,), zones) for name, zones in entries)
+    decided = node_zones(facts(allocatable=replace(ALLOCATABLE, devices=devices)), LISTING_ONLY, "worker")
+    assert of(decided, "vendor.example/odd") == published
+    assert reasons(decided) == (["UnknownDeviceZones"] if warned else [])
+    assert all(f"vendor.example/odd on {warned}" in each.message for each in decided.warnings)
+
+
+@pytest.mark.req("NE-064", "NE-081")
+@pytest.mark.parametrize(("zone", "counts"), [(-1, False), (7, False), (1, True)])
+def test_a_pod_with_such_a_device_alone_holds_nothing_of_a_zone(zone: int, *, counts: bool) -> None:
+    device = Devices("vendor.example/odd", ("a",), (zone,))
+    decided = node_zones(
+        facts(pod("one", devices=[device]), allocatable=replace(ALLOCATABLE, devices=(device,))), LISTING_ONLY, "worker"
+    )
+    assert bool(decided.pods) == counts
+
+
 @pytest.mark.req("NE-065")
 def test_cpus_of_the_reference_container_are_the_shared_pool() -> None:
     """They leave every container, the reference itself among them, before anything else."""
