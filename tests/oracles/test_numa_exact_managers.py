@@ -1,8 +1,17 @@
 """Mode exact against the kubelet itself: for every pod of random histories, what we say of what the node's exporter
 would publish, and what the kubelet's own topology, CPU, memory and device managers (``tools/peers/managers``) then do.
 
-Kubelets of the newest Kubernetes and of the oldest that is supported, with every policy, scope and option. The kubelet
+Kubelets of the newest Kubernetes and of the oldest that is supported, with every policy and scope, and with the options
+of ``manager_histories.CPU_OPTIONS``, ``prefer-closest-numa-nodes`` and ``max-allowable-numa-nodes``. The kubelet
 chooses what is there when the next pod comes, and no model of it.
+
+Compared is whether the pod is admitted and, of pods that are, from which zones their CPUs come. Where the memory and
+the devices come from is compared only as far as the verdicts about the next pods depend on it.
+
+Not played, so that nothing here says anything of it: in-place resizes, pod-level managers, machines with uncore caches
+(the option is set, and finds none), devices of several zones (each of these lists them, and no object says so),
+zones without CPUs, more than four zones, and other combinations of CPU manager options than those listed.
+Differences that no object could have told are allowed up to ``EXCUSED``; ``Verdict.is_excused`` names them.
 """
 
 import random

@@ -1,8 +1,9 @@
 """Random histories of pods on nodes whose kubelet's own managers decide, and what we say of each pod beforehand.
 
-Machines have up to four zones, one to four of them in a socket, cores with one thread among cores with two, reserved
-CPUs that leave a part of their core, and devices of one zone, of several, of none and of one that does not exist;
-kubelets have any policy, scope and options of their version. What is published is made of what the managers wrote.
+Steps are a pod that comes or ends, containers that are created, and a restart of the kubelet. Machines have up to four
+zones with CPUs, one to four of them in a socket, cores with one thread among cores with two, reserved CPUs that leave a
+part of their core, and devices of one zone, of none, and of zones that the machine does not have; kubelets have any
+policy, any scope, and options of their version. What is published is made of what the managers wrote.
 """
 
 import json
@@ -45,7 +46,7 @@ CPU_OPTIONS: Final[Mapping[str, Sequence[Sequence[str]]]] = {
 
 
 def options_of(version: str, policy: TopologyPolicy) -> set[str]:
-    """All that kubelets are played with."""
+    """Those that kubelets are played with."""
     found = {name for together in CPU_OPTIONS[version] for name in together}
     found |= {"prefer-closest-numa-nodes", *(["max-allowable-numa-nodes"] if version != "1.30" else [])}
     return found - {SOCKET} if policy == "single-numa-node" else found

@@ -9,7 +9,7 @@ import msgspec
 
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology, attribute_value, zone_id
-from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, add, managed
+from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, add, managed, requested
 from polyarch.numa.fit.facts import (
     CPU,
     MEMORY,
@@ -196,7 +196,7 @@ def _placed(
 
 def _of(unit: AlignmentUnit, node: NodeSnapshot, room: FreeResources) -> Iterable[ZoneNumbers]:
     for cell in node.facts.cells:
-        for resource, requested in unit.needs.items():
+        for resource, amount in unit.needs.items():
             if resource not in cell.available:
                 continue
             free = room.available((cell.id,), resource)
@@ -205,12 +205,12 @@ def _of(unit: AlignmentUnit, node: NodeSnapshot, room: FreeResources) -> Iterabl
                 container=unit.name,
                 cell=cell.id,
                 resource=resource,
-                requested=requested,
+                requested=amount,
                 available=cell.available[resource],
                 reserved=node.reserved(cell.id, resource),
                 reserved_by=by,
                 free=free,
-                shortfall=max(0, requested - free),
+                shortfall=max(0, amount - free),
             )
 
 
@@ -223,8 +223,8 @@ OPTIONS_WITHIN_ZONES: Final = frozenset({"distribute-cpus-across-cores", "prefer
 KNOWN_TOPOLOGY_OPTIONS: Final = frozenset({CLOSEST, "max-allowable-numa-nodes"})
 
 
-def not_known(node: NodeFacts) -> tuple[str, ...]:
-    """What no object says of this kubelet, or what is not understood, so that its verdict may be another one."""
+def not_known(pod: PodFacts, node: NodeFacts) -> tuple[str, ...]:
+    """What no object says of this kubelet, or what is not understood, so that the verdict may be another."""
     if not node.has_topology:
         return ()
     settings = node.settings
@@ -243,8 +243,23 @@ def not_known(node: NodeFacts) -> tuple[str, ...]:
             f"what the topology manager's option {name} does"
             for name in sorted(settings.topology_options.keys() - KNOWN_TOPOLOGY_OPTIONS)
         ),
+        *(
+            f"which {name} belong to several zones, of which each counts them: the zones have {zones}, the node {whole}"
+            for name, (zones, whole) in devices_of_several_zones(node).items()
+            if name in requested(pod)
+        ),
     ]
     return tuple(found)
+
+
+def devices_of_several_zones(node: NodeFacts) -> dict[str, tuple[str, str]]:
+    """Devices of which the zones together have more than the node, by resource, with both numbers."""
+    found = {}
+    for name in sorted({name for zone in node.cells for name in zone.allocatable if is_device(name)}):
+        zones, whole = sum(zone.allocatable.get(name, 0) for zone in node.cells), (node.allocatable or {}).get(name)
+        if whole is not None and zones > whole:
+            found[name] = spelled(zones), spelled(whole)
+    return found
 
 
 def has_demand(pod: PodFacts, node: NodeFacts) -> bool:
@@ -327,7 +342,7 @@ def _zone_advice(
         if not most and is_device(resource):
             yield (
                 f"{where}: no zone of this node has any. A device plugin that names NUMA nodes which the machine does "
-                "not have, such as -1, leaves its devices in no zone, and the kubelet gives none to a pod that it aligns"
+                "not have, such as -1, leaves its devices in no zone, and no pod that the kubelet aligns gets any"
             )
         elif decision.kind == "short" and asked > most and node.facts.settings.policy == "single-numa-node":
             yield f"{where}: {spelled(asked)} is more than a zone of this node has: ask for {spelled(most)} or less"

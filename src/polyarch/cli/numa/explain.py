@@ -276,7 +276,7 @@ def _node_document(pod: PodFacts, node: NodeSnapshot, seen: DecisionInputs) -> N
         zone_numbers(pod, node, decision, seen.choice),
         policy,
         advice(pod, node, decision, seen.choice),
-        not_known(node.facts) if has_demand(pod, node.facts) else (),
+        not_known(pod, node.facts) if has_demand(pod, node.facts) else (),
     )
 
 

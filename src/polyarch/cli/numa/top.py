@@ -16,6 +16,7 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import StyledText, plain
 from polyarch.cli.output.terminal import is_terminal, styled
+from polyarch.numa.explanation import devices_of_several_zones
 from polyarch.numa.fit import demand
 from polyarch.numa.fit.facts import CPU, MEMORY, Amounts, NodeFacts, ZoneFacts
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, Source
@@ -181,7 +182,7 @@ def _share(node: NodeLines, resources: Sequence[str]) -> float:
 def _node(node: NodeSnapshot, resources: Sequence[str], *, check: bool) -> NodeLines:
     left = _left(node)
     cells = tuple(_cell(node, cell, resources, left) for cell in node.facts.cells)
-    return NodeLines(node, cells, tuple(_marks(node)), tuple(findings(node)) if check else ())
+    return NodeLines(node, cells, tuple(_marks(node, resources)), tuple(findings(node)) if check else ())
 
 
 def _cell(node: NodeSnapshot, cell: ZoneFacts, resources: Sequence[str], left: Amounts | None) -> CellLine:
@@ -214,7 +215,7 @@ def _whole_cpus(node: NodeFacts, free: int) -> int:
     return free - free % step
 
 
-def _marks(node: NodeSnapshot) -> Iterator[str]:
+def _marks(node: NodeSnapshot, resources: Sequence[str]) -> Iterator[str]:
     if not node.facts.has_topology:
         yield "no-nrt"
     if node.is_stale:
@@ -225,6 +226,8 @@ def _marks(node: NodeSnapshot) -> Iterator[str]:
         yield "mispredicted"
     if node.is_cordoned:
         yield "cordoned"
+    if not devices_of_several_zones(node.facts).keys().isdisjoint(resources):
+        yield "shared-devices"
 
 
 def findings(node: NodeSnapshot) -> Iterator[str]:
@@ -242,6 +245,8 @@ def findings(node: NodeSnapshot) -> Iterator[str]:
             yield f"nothing of {name} is reserved for the system: pods can take all of it"
     if settings.policy not in ALIGNING:
         yield f"the topology manager's policy is {settings.policy}: it aligns nothing for certain"
+    for name, (zones, whole) in devices_of_several_zones(facts).items():
+        yield f"{name}: some belong to several zones, which all count them: the zones have {zones}, the node {whole}"
     if node.is_stale:
         yield "the exporter has been silent for more than three periods, or does not run: what is shown may be old"
 

@@ -269,6 +269,21 @@ def test_devices_of_no_zone_fit_where_nothing_insists_on_zones(numa, policy: str
 
 
 @pytest.mark.req("NS-161")
+@pytest.mark.parametrize(("on_node", "asks", "told"), [("2", "1", True), ("4", "1", False), ("2", "", False)])
+def test_devices_that_several_zones_count_are_said_to_be_unknown(numa, on_node: str, asks: str, *, told: bool) -> None:
+    nodes = topology("a", *(zone(number, **{"x.org/gpu": "2"}) for number in (0, 1)))
+    made = pod("web", cpu="1", **({"x.org/gpu": asks} if asks else {}))
+    files = {"pod.json": made, "nodes.json": nodes, "machines.json": machine("a", **{"x.org/gpu": on_node})}
+    ran = numa(*WORDS, "--nodes", "machines.json", files=files)
+    assert ran.code == 0
+    assert ("not known: which x.org/gpu belong to several zones" in ran.out) == told
+    shown = numa("top", "--nrt", "nodes.json", "--nodes", "machines.json", "--resource", "x.org/gpu", "--check")
+    assert ("shared-devices" in shown.out) == (on_node == "2")
+    assert ("the zones have 4, the node 2" in shown.out) == (on_node == "2")
+    assert "shared-devices" not in numa("top", "--nrt", "nodes.json", "--nodes", "machines.json").out
+
+
+@pytest.mark.req("NS-161")
 def test_the_group_that_keeps_memory_away_is_named(numa) -> None:
     """Blocks of memory across zones: none of theirs is given to a container of one zone."""
     nodes = topology("a", zone(0), zone(1), **{"cpu-manager-policy": "static", "memory-manager-policy": "Static"})
