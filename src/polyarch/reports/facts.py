@@ -55,6 +55,8 @@ class NodeFact(msgspec.Struct, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()
     cores: int = 0
     """Allocatable, in thousandths."""
+    runtime: str = ""
+    """``containerRuntimeVersion``; empty: not known, which counts as containerd."""
 
     @property
     def platform(self) -> NodePlatform:
@@ -163,6 +165,8 @@ class ImageRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     platforms: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
     """Of the manifests, in the order of the platforms."""
+    stated: tuple[str, ...] = ()
+    """The platforms as the index spells them, in the same order; none: no spelling differs."""
     code: str = ""
     """Of the error."""
     host: str = ""
@@ -184,6 +188,7 @@ class ImageRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             digest=answer.digest,
             platforms=tuple(str(each.platform) for each in entries),
             digests=tuple(each.digest for each in entries),
+            stated=tuple(each.stated for each in entries) if any(each.stated for each in entries) else (),
             code=error.code if error is not None else "",
             host=(error.host or host) if error is not None else "",
             http_status=error.status if error is not None else None,
@@ -195,9 +200,10 @@ class ImageRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         error = None
         if self.status is Status.ERROR:
             error = InspectionError.of(self.code, "", status=self.http_status, host=self.host)
+        stated = self.stated or ("",) * len(self.platforms)
         entries = tuple(
-            Entry(Platform.parse(platform), digest)
-            for platform, digest in zip(self.platforms, self.digests, strict=True)
+            Entry(Platform.parse(platform), digest, stated=spelling)
+            for platform, digest, spelling in zip(self.platforms, self.digests, stated, strict=True)
         )
         return Inspection(parse(self.image), self.status, self.kind, digest=self.digest, entries=entries, error=error)
 
@@ -472,6 +478,7 @@ class NodeInfoObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     architecture: str = ""
     operating_system: str = ""
+    container_runtime_version: str = ""
 
 
 class NodeStatusObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):

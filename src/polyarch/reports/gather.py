@@ -159,6 +159,7 @@ def nodes_of(nodes: Sequence[NodeObject]) -> tuple[NodeFact, ...]:
                 labels=labels,
                 taints=tuple(node.spec.taints or ()),
                 cores=cores_of(node.status.allocatable),
+                runtime=info.container_runtime_version,
             )
         )
     return tuple(sorted(found, key=lambda each: each.name))

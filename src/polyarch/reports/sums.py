@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.images.pod_images import ImageEffect as Contribution
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import NodePlatform
@@ -312,9 +311,8 @@ def _held(judged: Sequence[WorkloadAssessment], target: NodePlatform, number: in
         by_itself = len(lacking) == 1 and len(answer.reasons) == 1
         for image in lacking:
             (alone if by_itself else together).setdefault(image, []).append(each)
-        for finding in each.images:
-            if finding.text in lacking and finding.effect is Contribution.CONSTRAINS:
-                platforms.setdefault(finding.text, tuple(each.short_name for each in finding.platforms))
+        for finding in each.lacks[target]:
+            platforms.setdefault(finding.text, tuple(each.short_name for each in finding.platforms))
     found = [
         _BlockedWork(
             image,

@@ -14,7 +14,15 @@ import msgspec
 from polyarch.images.constraints import PLATFORM_KEYS, constraints_of
 from polyarch.images.node_fit import BY_CONTROLLER, ClusterView, NodeView, PodRequirements, with_runtime_class
 from polyarch.images.pod_images import ImageEffect as Contribution
-from polyarch.images.pod_images import ImageFacts, failed, image_facts, images_of, platforms_of
+from polyarch.images.pod_images import (
+    ImageFacts,
+    common_platforms,
+    failed,
+    image_facts,
+    images_of,
+    on_crio,
+    platforms_of,
+)
 from polyarch.objects import NodeSelector, NodeSelectorTerm, Pod
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import InvalidReference, parse
@@ -23,7 +31,7 @@ from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.placement.decision import LookupProgress
 from polyarch.placement.decision import Reason as PlacementReason
 from polyarch.placement.settings import SettingsTable
-from polyarch.platforms import NodePlatform, PlatformSet
+from polyarch.platforms import NO_RUNTIMES, NodePlatform, NodeRuntimes, PlatformSet, is_crio, shared_platforms
 from polyarch.reports.document import Drift, NodeDrift, Reason, TargetVerdict, Verdict
 from polyarch.reports.facts import ImageInspections, NodeFact, PodFact, ReportFacts, WorkloadFact
 from polyarch.reports.wording import excludes, lacks
@@ -53,11 +61,13 @@ class WorkloadAssessment(msgspec.Struct, frozen=True):
     """One for each target, in their order."""
     runs_on: tuple[NodePlatform, ...] = ()
     """The platforms of the nodes that its pods are on, sorted."""
+    lacks: Mapping[NodePlatform, tuple[ImageFacts, ...]] = {}
+    """By target: the images that its nodes are known not to run, as the runtime of these nodes reads them."""
     is_excluded: bool = False
 
     def lacking(self, target: NodePlatform) -> tuple[str, ...]:
-        """The images that are known not to have the target."""
-        return tuple(each.text for each in self.images if _lacks(each, target))
+        """The images that nodes of the target are known not to run."""
+        return tuple(each.text for each in self.lacks.get(target, ()))
 
     @property
     def has_unknown(self) -> bool:
@@ -87,6 +97,8 @@ class WorkloadAssessor:
             if (architecture := node.labels.get("kubernetes.io/arch"))
         )
         self._architectures = frozenset(node.architecture for node in facts.nodes if node.architecture)
+        self._runtimes = NodeRuntimes.of((node.platform, node.runtime) for node in facts.nodes if node.runtime)
+        self._compatibility = compatibility_of(facts)
 
     def judged(self) -> tuple[WorkloadAssessment, ...]:
         """Every workload, in the order of the facts."""
@@ -115,14 +127,19 @@ class WorkloadAssessor:
         on = [(node.platform, pod) for pod in workload.pods if (node := self._nodes.get(pod.node)) is not None]
         running = Counter(platform for platform, pod in on if not pod.waits_for)
         added = tuple(self._added(workload, pod, answers))
+        lacks = {
+            target: lacking_on(read, target, self._compatibility, self.ground.have_crio(pod, target, added, workload))
+            for target in self.targets
+        }
         return WorkloadAssessment(
             workload,
             read,
             tuple(
-                self._answer(workload, pod, refused, read, target, running[target], added, narrowed)
+                self._answer(workload, pod, refused, read, lacks[target], target, running[target], added, narrowed)
                 for target in self.targets
             ),
             tuple(sorted({platform for platform, _ in on})),
+            lacks,
         )
 
     def _answer(
@@ -131,14 +148,14 @@ class WorkloadAssessor:
         pod: Pod,
         refused: str,
         read: Iterable[ImageFacts],
+        lacked: Iterable[ImageFacts],
         target: NodePlatform,
         pods: int,
         added: tuple[Toleration, ...],
         narrowed: frozenset[str],
     ) -> TargetVerdict:
-        read = tuple(read)
         name = target.short_name
-        lacking = tuple(_image_reason(each, name) for each in read if _lacks(each, target))
+        lacking = tuple(_image_reason(each, name) for each in lacked)
         unknown = tuple(_unknown_reason(each) for each in read if each.effect is Contribution.UNRESOLVED)
         obstacles: tuple[Reason, ...]
         if refused:
@@ -173,6 +190,7 @@ class WorkloadAssessor:
             namespace=workload.namespace,
             settings=self.table.of_namespace(labels),
             nodes=self._existing,
+            runtimes=self._runtimes if self._runtimes.is_known else NO_RUNTIMES,
         )
 
     def _added(self, workload: WorkloadFact, pod: Pod, answers: Mapping[str, Inspection]) -> Iterator[Toleration]:
@@ -195,8 +213,34 @@ def _is_of_system(namespace: str) -> bool:
     return namespace == "openshift" or namespace.startswith("openshift-")
 
 
-def _lacks(finding: ImageFacts, target: NodePlatform) -> bool:
-    return finding.effect is Contribution.CONSTRAINS and target not in finding.platforms
+Compatibility = tuple[tuple[str, frozenset[str]], ...]
+"""Architectures of nodes that run programs of others, as taints are told."""
+
+
+def compatibility_of(facts: ReportFacts) -> Compatibility:
+    """The compatibility of the cluster's ArchitectureTaints."""
+    return TaintSettings.of(facts.taints.spec).compatibility if facts.taints is not None else ()
+
+
+def lacking_on(
+    images: Sequence[ImageFacts], target: NodePlatform, compatibility: Compatibility, have_crio: Iterable[bool]
+) -> tuple[ImageFacts, ...]:
+    """The images by which no node of the target runs a pod, as the runtime of the nodes reads them; empty if one does.
+
+    ``have_crio``: for each runtime of the nodes, whether it is CRI-O.
+    """
+    found = (tuple(_lacking(on_crio(images) if has_crio else images, target, compatibility)) for has_crio in have_crio)
+    return min(found, key=len)
+
+
+def _lacking(images: Sequence[ImageFacts], target: NodePlatform, compatibility: Compatibility) -> Iterable[ImageFacts]:
+    if target in common_platforms(images, compatibility):
+        return ()
+    constraining = [each for each in images if each.effect is Contribution.CONSTRAINS]
+    # An image for 32-bit ARM runs on arm64 unless another image of the pod keeps this rule from being applied.
+    return [each for each in constraining if target not in (*each.platforms, *each.legacy)] or [
+        each for each in constraining if target not in each.platforms
+    ]
 
 
 def _image_reason(finding: ImageFacts, target: str) -> Reason:
@@ -236,6 +280,10 @@ class NodeFit:
         self._numbers = Counter(node.platform for node in nodes)
         self._platforms = {node.name: node.platform for node in nodes}
         self._cluster = ClusterView(map(_view, nodes))
+        self._have_crio = {
+            platform: frozenset(is_crio(node.runtime) for node in nodes if node.platform == platform)
+            for platform in self._numbers
+        }
         self._taints = {
             platform: _common(_lasting(node) for node in nodes if node.platform == platform)
             for platform in self._numbers
@@ -244,6 +292,23 @@ class NodeFit:
     def nodes(self, target: NodePlatform) -> int:
         """How many there are of a platform."""
         return self._numbers[target]
+
+    def have_crio(
+        self, pod: Pod, target: NodePlatform, added: Iterable[Toleration], workload: WorkloadFact
+    ) -> frozenset[bool]:
+        """Whether the runtime is CRI-O, of the nodes of the target that the scheduler gives to the pod; of all of them
+        if there is none; False if the target has no node."""
+        have = self._have_crio.get(target, frozenset((False,)))
+        if len(have) == 1:
+            return have
+        only, none = PlatformSet.of((target,)), PlatformSet.of(())
+        own = _tolerations(pod, added, by_controller=workload.is_daemon_set)
+        found = []
+        for has_crio in sorted(have):
+            of_pod = PodRequirements.of(pod, platforms=none if has_crio else only, on_crio=only if has_crio else none)
+            if self._takes(msgspec.structs.replace(of_pod, before=own), target):
+                found.append(has_crio)
+        return frozenset(found) or have
 
     def obstacles(
         self,
@@ -269,7 +334,7 @@ class NodeFit:
             return (_reason("NodeName", target, f"{path}.nodeName", named, "it names node {value}"),)
         if not self.nodes(target):
             return tuple(_without_nodes(pod, target, author))
-        own = (*(pod.spec.tolerations or ()), *(BY_CONTROLLER if by_controller else ()), *added)
+        own = _tolerations(pod, added, by_controller=by_controller)
         of_pod = PodRequirements.of(pod, platforms=PlatformSet.of((target,)))
         if self._takes(msgspec.structs.replace(of_pod, before=own), target):
             return ()
@@ -311,6 +376,10 @@ class NodeFit:
                 "NoNodeAdmits", target, path, "",
                 "no {target} node fits its nodeSelector, required affinity and tolerations together",
             )  # fmt: skip
+
+
+def _tolerations(pod: Pod, added: Iterable[Toleration], *, by_controller: bool) -> tuple[Toleration, ...]:
+    return (*(pod.spec.tolerations or ()), *(BY_CONTROLLER if by_controller else ()), *added)
 
 
 class _WrittenPod(NamedTuple):
@@ -389,7 +458,7 @@ def _term(term: NodeSelectorTerm) -> str:
 
 
 def _view(node: NodeFact) -> NodeView:
-    return NodeView(node.name, node.platform, node.labels, before=_lasting(node))
+    return NodeView(node.name, node.platform, node.labels, before=_lasting(node), has_crio=is_crio(node.runtime))
 
 
 def _lasting(node: NodeFact) -> tuple[Taint, ...]:
@@ -451,16 +520,17 @@ def drift_of(workload: WorkloadFact, answers: ImageInspections) -> tuple[Drift, 
 def node_drift(judged: Iterable[WorkloadAssessment], facts: ReportFacts) -> tuple[NodeDrift, ...]:
     """By node: the pods that run on it although it could not run their successors."""
     nodes = {node.name: node for node in facts.nodes}
+    compatibility = compatibility_of(facts)
     found: dict[str, dict[str, str]] = {}
     for each in judged:
         for pod in each.workload.pods:
             node = nodes.get(pod.node)
             if node is None:
                 continue
-            lacking = each.lacking(node.platform)
+            lacking = lacking_on(each.images, node.platform, compatibility, (is_crio(node.runtime),))
             if lacking:
                 name = f"{each.workload.namespace}/{pod.name}"
-                images = ", ".join(lacking)
+                images = ", ".join(image.text for image in lacking)
                 found.setdefault(node.name, {})[name] = (
                     f"{name} would not start on {node.name} again: {images} has no {node.platform.short_name}"
                 )
@@ -502,6 +572,7 @@ def misplaced(
 ) -> Iterator[tuple[str, str]]:
     """Pods on nodes that what they run does not support: the pod and one sentence."""
     nodes = {node.name: node for node in facts.nodes}
+    compatibility = compatibility_of(facts)
     for each in judged:
         if not each.workload.pods:
             continue
@@ -513,21 +584,33 @@ def misplaced(
                 continue
             for running in pod.running:
                 actual = known.get(running_reference(running.image_id))
-                platforms = actual.node_platforms if actual is not None and actual.constrains else None
-                if platforms is None:
-                    platforms = by_container.get(running.container)
-                if platforms is not None and node.platform not in platforms:
+                image = by_container.get(running.container)
+                if actual is not None and actual.constrains:
+                    platforms = shared_platforms([PlatformSet.of(actual.node_platforms)])
+                elif image is not None:
+                    platforms = common_platforms(on_crio([image]) if is_crio(node.runtime) else [image])
+                else:
+                    continue
+                if node.platform not in platforms and not _runs_others(node, platforms, compatibility):
                     name = f"{each.workload.namespace}/{pod.name}"
                     yield name, f"{name} is on {node.name} ({node.platform.short_name})"
                     break
 
 
-def _findings_by_container(judged: WorkloadAssessment) -> dict[str, tuple[NodePlatform, ...]]:
-    """The platforms of the template's images by container, where they restrict."""
+def _runs_others(node: NodeFact, platforms: PlatformSet, compatibility: Compatibility) -> bool:
+    return any(
+        node.architecture == architecture and NodePlatform(node.os, other) in platforms
+        for architecture, runs in compatibility
+        for other in runs
+    )
+
+
+def _findings_by_container(judged: WorkloadAssessment) -> dict[str, ImageFacts]:
+    """The template's images by container, where they restrict."""
     spec = judged.workload.template.spec
-    platforms = {each.text: each.platforms for each in judged.images if each.effect is Contribution.CONSTRAINS}
+    images = {each.text: each for each in judged.images if each.effect is Contribution.CONSTRAINS}
     return {
-        container.name: platforms[container.image]
+        container.name: images[container.image]
         for container in (*(spec.containers or ()), *(spec.init_containers or ()))
-        if container.image in platforms
+        if container.image in images
     }

@@ -21,11 +21,23 @@ from report_world import (
     workload,
 )
 
-from polyarch.objects import ObjectMeta, RuntimeClass
-from polyarch.oci.inspection import Status
+from polyarch.images.node_fit import NodeView, PodRequirements, fit_by_platform
+from polyarch.images.pod_images import common_platforms, image_facts, images_of, on_crio
+from polyarch.objects import Node, ObjectMeta, RuntimeClass
+from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.oci.reference import parse
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.platforms import Platform
 from polyarch.reports.document import Verdict
-from polyarch.reports.facts import ImageRecord
+from polyarch.reports.facts import (
+    ImageInspections,
+    ImageRecord,
+    NodeObject,
+    ReportFacts,
+    decode_snapshot,
+    encode_snapshot,
+)
+from polyarch.reports.gather import nodes_of
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
@@ -195,6 +207,105 @@ def test_parts_that_fit_alone_but_not_together_are_named_as_that() -> None:
     nodes = (node("m1", "arm64", pool="x"), node("m2", "arm64", TAINT, pool="x", zone="z"))
     facts = cluster(workload("w", BOTH, nodeSelector={"pool": "x", "zone": "z"}), nodes=nodes)
     assert codes(answer_of(report_of(facts), "w")) == ["NoNodeAdmits"]
+
+
+# -- the runtime of the nodes, against the judgement of explain and of plans ------------------------------------------
+
+CRIO, CONTAINERD = "cri-o://1.34.0", "containerd://2.1.4"
+
+
+def node_documents(*runtimes: tuple[str, str]) -> list[dict[str, Any]]:
+    """One node for each architecture and runtime, which the label ``runtime`` names as well."""
+    return [
+        {
+            "metadata": {
+                "name": f"n{at}",
+                "labels": {
+                    "kubernetes.io/arch": architecture,
+                    "kubernetes.io/os": "linux",
+                    "runtime": runtime.partition(":")[0] or "unknown",
+                },
+            },
+            "status": {"nodeInfo": {"architecture": architecture, "containerRuntimeVersion": runtime}},
+        }
+        for at, (architecture, runtime) in enumerate(runtimes)
+    ]
+
+
+def index(image: str, *platforms: str) -> ImageRecord:
+    """As a registry's answer becomes a record; what another spelling means comes after ``=``."""
+    entries = tuple(
+        Entry(Platform.parse(meaning or stated), f"sha256:{at:064x}", stated=stated if meaning else "")
+        for at, (stated, _, meaning) in enumerate(each.partition("=") for each in platforms)
+    )
+    return ImageRecord.of(
+        image, Inspection(parse(image), Status.RESOLVED, "index", digest=f"sha256:{99:064x}", entries=entries)
+    )
+
+
+@pytest.mark.req("RP-010", "PL-219")
+@pytest.mark.parametrize("selector", [{}, {"runtime": "cri-o"}, {"runtime": "containerd"}], ids=str)
+@pytest.mark.parametrize(
+    "runtimes",
+    [(CRIO,), (CONTAINERD,), ("",), (CRIO, CONTAINERD)],
+    ids=["cri-o", "containerd", "unknown", "both"],
+)
+@pytest.mark.parametrize(
+    "platforms",
+    [
+        [["linux/386"]],
+        [["linux/arm/v7"]],
+        [["linux/arm/v6", "linux/386"]],
+        [["linux/arm/v7", "linux/amd64"]],
+        [["linux/arm/v7"], ["linux/amd64", "linux/arm64"]],
+        [["linux/arm/v7"], ["linux/amd64"]],
+        [["linux/386"], ["linux/amd64", "linux/arm64"]],
+        [["linux/x86_64=linux/amd64", "linux/aarch64=linux/arm64"]],
+        [["linux/amd64", "linux/arm64"]],
+        [["linux/s390x"]],
+    ],
+    ids=str,
+)
+def test_a_target_is_ready_where_explain_finds_a_node_that_takes_the_pod(platforms, runtimes, selector) -> None:
+    documents = node_documents(*((arch, runtime) for arch in ("amd64", "arm64") for runtime in runtimes))
+    answers = [index(f"r.example/i{at}:1", *of) for at, of in enumerate(platforms)]
+    wanted = workload("w", *(each.image for each in answers), nodeSelector=selector)
+    facts = cluster(wanted, nodes=nodes_of(msgspec.convert(documents, list[NodeObject])))
+    saved = decode_snapshot(encode_snapshot(facts, ImageInspections(answers)))
+    report = report_of(saved.facts, *saved.readings, targets=(AMD64, ARM64))
+
+    read = image_facts(images_of(wanted.template), saved.answers.of(""), final=True, stale_for=0.0)
+    judged = fit_by_platform(
+        PodRequirements.of(wanted.template, platforms=common_platforms(read), on_crio=common_platforms(on_crio(read))),
+        map(NodeView.of, msgspec.convert(documents, list[Node])),
+    )
+    for each in judged:
+        answer = answer_of(report, "w", each.platform.short_name)
+        assert (answer.verdict is Verdict.READY) == bool(each.fitting), (each, answer)
+        images = not each.fitting and {reason.kind for reason, _ in each.mismatches} == {"images"}
+        assert (answer.verdict is Verdict.IMAGE) >= images, (each, answer)
+
+
+@pytest.mark.req("RP-010")
+@pytest.mark.parametrize(
+    ("platform", "runtime", "target", "verdict", "blockers"),
+    [
+        ("linux/386", CRIO, "amd64", Verdict.IMAGE, [("r.example/i:1", ("386",))]),
+        ("linux/386", CONTAINERD, "amd64", Verdict.READY, []),
+        ("linux/arm/v7", CRIO, "arm64", Verdict.IMAGE, [("r.example/i:1", ("arm",))]),
+        ("linux/arm/v7", CONTAINERD, "arm64", Verdict.READY, []),
+    ],
+)
+def test_a_blocker_has_the_platforms_that_the_runtime_of_the_nodes_finds(
+    platform: str, runtime: str, target: str, verdict: Verdict, blockers: list[tuple[str, tuple[str, ...]]]
+) -> None:
+    nodes = nodes_of(msgspec.convert(node_documents((target, runtime)), list[NodeObject]))
+    facts: ReportFacts = cluster(workload("w", "r.example/i:1", pods=(pod("p", nodes[0].name),)), nodes=nodes)
+    wanted = AMD64 if target == "amd64" else ARM64
+    report = report_of(facts, index("r.example/i:1", platform), targets=(wanted,), node_drift=True)
+    assert answer_of(report, "w", target).verdict is (Verdict.RUNS if verdict is Verdict.READY else verdict)
+    assert [(each.image, each.platforms) for each in report.blockers] == blockers
+    assert bool(report.node_drift) == bool(blockers)
 
 
 @pytest.mark.req("RP-010")
