@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from polyarch.cli.input.objects import FileDocument
 from polyarch.manifests.operations import segments
+from polyarch.manifests.scan.kinds import SIDECARS
 from polyarch.manifests.scan.pod_specs import ImageUser, PodSpecLocation, places_of
 
 _OWNERS: Final[Mapping[str, str]] = {
@@ -40,13 +41,15 @@ _SCHEDULING: Final = ("nodeSelector", "affinity", "tolerations")
 
 
 def templates_of(document: FileDocument, *, namespace: str) -> Iterator[FileDocument]:
-    """The pods of an object as documents; errors in them name the lines of the object. None for other objects."""
+    """The pods of an object as documents; errors in them name the lines of the object. None for other objects, nor for
+    those whose containers go into the pods of others.
+    """
     places = list(
         places_of(document.kind, document.node, group=str(document.content.get("apiVersion")).rpartition("/")[0])
     )
     if not places and document.kind in _TEMPLATES:
         raise document.error(f"a {document.kind} needs a pod template at {_TEMPLATES[document.kind]}; there is none")
-    for place in places:
+    for place in (each for each in places if each.apart != SIDECARS):
         own = _at(document.content, segments(place.pointer)).get("containers")
         if (
             isinstance(own, list | dict)

@@ -8,7 +8,7 @@ Pure data.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 TEMPLATE = "spec.template.spec"
@@ -40,6 +40,17 @@ class PodPlace:
     """Why no constraint is written where there is none."""
     apart: str = ""
     """Why the object does not say all that its pods require: only its own contents are checked."""
+    variants: tuple["Variant", ...] = ()
+    """What holds instead by what a field of the object says; the first that applies."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Another reading of the same place, for objects with one of these values in a field."""
+
+    field: tuple[str, ...]
+    values: tuple[str, ...]
+    place: PodPlace
 
 
 USUAL = PodPlace()
@@ -65,10 +76,15 @@ _KNATIVE = (
     "Knative Serving accepts affinity only with the feature flag kubernetes.podspec-affinity; where it is enabled, "
     "write the affinity by hand"
 )
+_KSERVE = (
+    "KServe makes Knative services unless the annotation serving.kserve.io/deploymentMode is Standard, and Knative "
+    "Serving accepts affinity only with the feature flag kubernetes.podspec-affinity; where it is enabled, write the "
+    "affinity by hand"
+)
 TASKS_APART = "the pods of a task get their constraints from the runs that use it"
 RUNTIME_APART = "the pods of a job get their constraints from the runtime that it names and from its overrides"
-_SIDECARS = "the container is added to the pods of other objects, which have their own constraints"
-ELSEWHERE = (TASKS_APART, RUNTIME_APART, _SIDECARS)
+SIDECARS = "the container is added to the pods of other objects, which have their own constraints"
+ELSEWHERE = (TASKS_APART, RUNTIME_APART, SIDECARS)
 """Why kinds whose images are known say nothing of where these run."""
 
 
@@ -100,6 +116,22 @@ def _spark(name: str, spec: str) -> Kind:
     beside = "fields beside the template say the rest"
     templates = (PodPlace(f"{spec}.{role}.template.spec", completed=True, apart=beside) for role in roles)
     return Kind(name, (*places, *templates), of="Spark Operator")
+
+
+def _collector() -> Kind:
+    collector = PodPlace("spec", images=("spec.image",), containers=("additionalContainers",))
+    sidecar = Variant(("spec", "mode"), ("sidecar",), replace(collector, apart=SIDECARS))
+    allocator = PodPlace("spec.targetAllocator", images=("spec.targetAllocator.image",))
+    return Kind(
+        "OpenTelemetryCollector", (replace(collector, variants=(sidecar,)), allocator), of="OpenTelemetry Operator"
+    )
+
+
+def _inference(part: str) -> PodPlace:
+    place = PodPlace(f"spec.{part}", images=(".model.image",), completed=True)
+    mode = ("metadata", "annotations", "serving.kserve.io/deploymentMode")
+    deployment = Variant(mode, ("Standard", "RawDeployment"), place)
+    return replace(place, refused=_KSERVE, variants=(deployment,))
 
 
 def _ray(name: str, cluster: str, *more: str) -> Kind:
@@ -158,7 +190,7 @@ KINDS: tuple[Kind, ...] = (
         _pods(*(f"spec.template.{each}Template.{TEMPLATE}" for each in ("job", "broadcastJob"))),
         of="OpenKruise",
     ),
-    Kind("SidecarSet", (PodPlace("spec", apart=_SIDECARS),), of="OpenKruise"),
+    Kind("SidecarSet", (PodPlace("spec", apart=SIDECARS),), of="OpenKruise"),
     # Knative; the core Service has no template.
     Kind("Service", (PodPlace(refused=_KNATIVE),), of="Knative Serving"),
     Kind("Configuration", (PodPlace(refused=_KNATIVE),), group="serving.knative.dev", of="Knative Serving"),
@@ -214,14 +246,7 @@ KINDS: tuple[Kind, ...] = (
     _ray("RayJob", "spec.rayClusterSpec", "spec.submitterPodTemplate.spec"),
     _ray("RayService", "spec.rayClusterConfig"),
     Kind("Notebook", _pods(TEMPLATE), of="Kubeflow"),
-    Kind(
-        "OpenTelemetryCollector",
-        (
-            PodPlace("spec", images=("spec.image",), containers=("additionalContainers",)),
-            PodPlace("spec.targetAllocator", images=("spec.targetAllocator.image",)),
-        ),
-        of="OpenTelemetry Operator",
-    ),
+    _collector(),
     Kind(
         "TargetAllocator",
         (PodPlace("spec", images=("spec.image",), containers=("additionalContainers",)),),
@@ -240,7 +265,7 @@ KINDS: tuple[Kind, ...] = (
                     ),
                     "spec.java.extensions.*.image",
                 ),
-                apart=_SIDECARS,
+                apart=SIDECARS,
             ),
         ),
         of="OpenTelemetry Operator",
@@ -280,10 +305,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "InferenceService",
-        tuple(
-            PodPlace(f"spec.{part}", images=(".model.image",), completed=True)
-            for part in ("predictor", "transformer", "explainer")
-        ),
+        tuple(map(_inference, ("predictor", "transformer", "explainer"))),
         of="KServe",
     ),
     Kind("ScaledJob", _pods("spec.jobTargetRef.template.spec"), of="KEDA"),

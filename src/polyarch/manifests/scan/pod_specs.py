@@ -638,8 +638,9 @@ def places_of(kind: str, node: Node, where: str = "", *, group: str = "") -> Ite
     elif kind in kinds.TASKS:
         yield from _tekton_tasks(kind, node, where)
     for place, within, rest in kinds.rows(kind, group) if isinstance(node, MappingNode) else ():
+        meant = next((each.place for each in place.variants if text_of(find(node, *each.field)) in each.values), place)
         for found, at in _along(node, where, within):
-            yield from _located(place, node, where, found, at, rest)
+            yield from _located(meant, node, where, found, at, rest)
 
 
 def _located(

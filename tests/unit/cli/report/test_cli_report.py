@@ -376,6 +376,22 @@ def test_a_kind_of_another_group_that_has_its_pods_elsewhere_is_left_out_and_nam
     assert "Job j has no containers at spec.template.spec" in ran.err
 
 
+SIDECARS = [
+    "{apiVersion: opentelemetry.io/v1beta1, kind: OpenTelemetryCollector, spec: {mode: sidecar, image: a:1}}",
+    "{apiVersion: opentelemetry.io/v1alpha1, kind: Instrumentation, spec: {java: {image: a:1}}}",
+    "{apiVersion: apps.kruise.io/v1alpha1, kind: SidecarSet, spec: {containers: [{name: s, image: a:1}]}}",
+]
+
+
+@pytest.mark.req("RP-002")
+@pytest.mark.parametrize("sidecar", SIDECARS)
+def test_a_container_for_the_pods_of_others_is_no_workload(report: Command, sidecar: str) -> None:
+    named = sidecar.replace("spec:", "metadata: {name: s, namespace: shop}, spec:", 1)
+    report.write("s.yaml", f"{READY}---\n{named}\n")
+    ran = report("-f", "s.yaml", "--target", "arm64", "-o", "json")
+    assert [each["name"] for each in json.loads(ran.out)["workloads"]] == ["ready"]
+
+
 @pytest.mark.req("RP-002")
 def test_in_a_folder_an_object_that_cannot_be_used_is_left_out_and_a_file_that_is_named_is_refused(
     report: Command,

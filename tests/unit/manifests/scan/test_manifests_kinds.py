@@ -270,7 +270,7 @@ EXAMPLES: dict[str, tuple[str, str, dict[str, list[str]], str]] = {
         "serving.kserve.io/v1beta1",
         "spec: {predictor: {model: {image: m:1}}, transformer: {containers: [{name: t, image: t:1}]}}",
         {"/spec/predictor": ["m:1"], "/spec/transformer": ["t:1"]},
-        "",
+        REFUSED,
     ),
     "ScaledJob": (
         "keda.sh/v1alpha1",
@@ -373,6 +373,40 @@ def test_a_constraint_is_written_where_the_kind_takes_it_and_nowhere_else(kind: 
     assert [each.pointer for each in after.pod_specs] == list(places)
     assert all(each.required is not None for each in after.pod_specs)
     assert not fix(source.replaced(result.text), ANSWERS, FixRequest()).changed
+
+
+COLLECTOR = "apiVersion: opentelemetry.io/{}\nkind: OpenTelemetryCollector\nmetadata: {{name: c}}\nspec: {}\n"
+SERVED = (
+    "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\n"
+    "metadata: {{name: m, annotations: {}}}\nspec: {{predictor: {{model: {{image: m:1}}}}}}\n"
+)
+KNATIVE = "Knative"
+MODES = [
+    (COLLECTOR.format("v1beta1", "{mode: sidecar, image: o:1}"), "other objects"),
+    (COLLECTOR.format("v1alpha1", '{mode: "sidecar", image: o:1}'), "other objects"),
+    (
+        COLLECTOR.format("v1beta1", "{mode: sidecar, image: o:1, initContainers: [{name: i, image: i:1}]}"),
+        "other objects",
+    ),
+    (COLLECTOR.format("v1beta1", "{mode: daemonset, image: o:1}"), ""),
+    (COLLECTOR.format("v1beta1", "{mode: null, image: o:1}"), ""),
+    (COLLECTOR.format("v1beta1", "{mode: [sidecar], image: o:1}"), ""),
+    (SERVED.format("{serving.kserve.io/deploymentMode: Serverless}"), KNATIVE),
+    (SERVED.format("{serving.kserve.io/deploymentMode: Knative}"), KNATIVE),
+    (SERVED.format("null"), KNATIVE),
+    (SERVED.format("{serving.kserve.io/deploymentMode: RawDeployment}"), ""),
+    (SERVED.format("{serving.kserve.io/deploymentMode: Standard}"), ""),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), MODES)
+def test_a_mode_that_takes_no_affinity_gets_none(text: str, reason: str) -> None:
+    """The collector's operator: "mode … sidecar, which does not support the attribute 'affinity'"."""
+    result = fix(SourceText.of("web.yaml", text.encode()), ANSWERS, FixRequest())
+    told = [each.note for each in result.refused if each.finding.rule == "MA101"]
+    assert ("affinity" in result.text) == (not reason)
+    assert len(told) == (1 if reason else 0)
+    assert all(reason in each for each in told)
 
 
 def test_the_guide_lists_every_kind() -> None:
