@@ -14,7 +14,7 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.files import write_file
 from polyarch.cli.options.common import USUAL_CLUSTER, ClusterFlags, Output, emit
 from polyarch.cli.options.images import ImageOptions
-from polyarch.cli.output.messages import Messages, errors_only
+from polyarch.cli.output.messages import Messages, complain, errors_only
 from polyarch.cli.report.inputs import AlternativeOptions, ImageAnswers, Notes, ask, facts_from
 from polyarch.cli.report.output import rendered
 from polyarch.kube import config
@@ -104,14 +104,12 @@ def run_report(
         messages.note(note)
     code = limit.exit_code(report, notes.left_out)
     if not known.found.complete:
-        messages.note("interrupted: images that were not asked for yet count as unknown")
-        return 3
+        return complain("interrupted: images that were not asked for yet count as unknown", 3)
     missing = [each for each in known.facts.unread if each in NECESSARY]
     if missing:
-        messages.note(f"not allowed to list {' and '.join(missing)}: without them a report says little")
-        return 3
+        return complain(f"not allowed to list {' and '.join(missing)}: without them a report says little", 3)
     for problem in limit.problems(report, notes.left_out):
-        messages.note(problem)
+        complain(problem, code)
     return code
 
 

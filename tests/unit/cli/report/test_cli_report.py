@@ -227,6 +227,25 @@ def test_what_is_not_understood_is_not_ready_for_a_gate(report: Command, documen
 
 
 @pytest.mark.req("RP-023")
+@pytest.mark.parametrize("form", ["text", "json=report.json"])
+@pytest.mark.parametrize(
+    ("documents", "limit", "code", "problem"),
+    [
+        (READY + "\n---" + LEFT_OUT["an unknown kind"], "0", 3, "1 object was left out"),
+        (READY + AWAY, "0", 3, "1 workload is unknown"),
+        (READY + BLOCKED, "90", 1, "75.0 % could run on arm64"),
+    ],
+)
+def test_the_reason_of_the_exit_code_is_said_also_to_who_wants_no_notes(
+    report: Command, documents: str, limit: str, code: int, problem: str, form: str
+) -> None:
+    report.write("given.yaml", documents)
+    ran = report("-q", "-f", "given.yaml", "--target", "arm64", "--fail-under", limit, "-o", form)
+    assert ran.code == code
+    assert f"polyarch: {problem}" in ran.err
+
+
+@pytest.mark.req("RP-023")
 def test_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is_named(report: Command) -> None:
     ran = report("-f", "all.yaml", "--target", "amd64", "--target", "arm64", "--fail-under", "90")
     assert ran.code == 1
