@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.objects import Pod
-from polyarch.oci.inspection import WASM, Entry, Inspection, Status
+from polyarch.oci.inspection import ERROR_CODES, WASM, Entry, Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse, unqualified
 from polyarch.platforms import (
     NO_RUNTIMES,
@@ -380,20 +380,49 @@ CLOUD_PAGES: Final = {
     "On AKS": (f"{PAGES}/aks.md", r".*\.azurecr\.(io|cn|us|de)"),
 }
 """The page of each cloud whose nodes pull by an identity of their own, and its registries (a pattern of hosts)."""
-_UNREAD: Final = {"auth": "refused (401 or 403)", "absent": "not found"}
-"""Words by failure class; every other one is a registry that gave no answer, but for invalid content."""
+_REFUSED: Final = "refused (401 or 403)"
+_UNREAD: Final = {
+    "auth": _REFUSED,
+    "absent": "not found",
+    "limit": "rate-limited",
+    "offline-miss": "not looked up offline",
+    "tls": "with a certificate that is not trusted",
+    "blocked": "not allowed to be asked for",
+    "refused-address": "not allowed to be asked for",
+    "refused-redirect": "not allowed to be asked for",
+    "malformed": "malformed",
+    "ambiguous-manifest": "malformed",
+    "content": "unsupported",
+}
+"""Words by the code of a failure, else by its class; every other one is a registry that gave no answer."""
+_CURES: Final = {
+    "rate-limited": "ask again later, or with credentials, which registries limit less",
+    "not looked up offline": "list them in the file of --platforms-file, or have their registries asked without "
+    "--offline",
+    "malformed": "push what is malformed again",
+}
+"""What to do, by the words of ``_UNREAD``; images that are refused have the pages of their clouds besides."""
 
 
 def unread_images(images: Iterable[ImageFacts]) -> dict[str, tuple[ImageFacts, ...]]:
-    """Images that registries did not show, each once, by how: ``refused …``, ``not found``, ``unreachable``."""
-    failed = {each.text: each for each in images if each.error_class not in ("", "content")}
+    """Images that registries did not show, each once, by how: ``refused …``, ``not found``, ``unreachable``, …
+
+    One that was read and states no platform is not among them, and neither is an invalid reference.
+    """
+    failed = {each.text: each for each in images if each.error_class and each.note in ERROR_CODES}
     found: dict[str, list[ImageFacts]] = {word: [] for word in (*_UNREAD.values(), "unreachable")}
     for each in failed.values():
-        found[_UNREAD.get(each.error_class, "unreachable")].append(each)
+        found[_UNREAD.get(each.note) or _UNREAD.get(each.error_class, "unreachable")].append(each)
     return {word: tuple(several) for word, several in found.items() if several}
 
 
-def cure(refused: Iterable[ImageFacts]) -> str:
+def cures(unread: Mapping[str, Iterable[ImageFacts]]) -> str:
+    """What lets polyarch read the images of :func:`unread_images`; empty if nothing is known to."""
+    known = (_page(unread.get(_REFUSED, ())), *(cure for word, cure in _CURES.items() if word in unread))
+    return "; ".join(filter(None, known))
+
+
+def _page(refused: Iterable[ImageFacts]) -> str:
     """What lets polyarch read images that registries refuse to it, with the page that says how; empty for none."""
     hosts = {each.host.partition(":")[0] for each in refused}
     if not hosts:

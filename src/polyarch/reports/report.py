@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.images.pod_images import cure, unread_images
+from polyarch.images.pod_images import cures, unread_images
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import (
     Blocker,
@@ -197,7 +197,7 @@ def _unread(judged: Iterable[WorkloadAssessment]) -> Iterator[str]:
     counts = ", ".join(f"{len(images)} {how}" for how, images in unread.items())
     number = sum(map(len, unread.values()))
     said = f"{number} {'image' if number == 1 else 'images'} could not be read: {counts}"
-    advice = cure(unread.get("refused (401 or 403)", ()))
+    advice = cures(unread)
     yield f"{said}; {advice}" if advice else said
 
 

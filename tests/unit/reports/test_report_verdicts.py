@@ -409,9 +409,38 @@ def test_images_that_could_not_be_read_are_counted_by_how_and_the_cure_is_named(
     workloads = [workload(f"w{at}", each.image) for at, each in enumerate((*failures, failures[0]))]
     notes = report_of(cluster(*workloads, workload("away", AWAY)), *failures).notes
     page = "https://github.com/polyarch/polyarch/blob/main/docs/guide/eks.md"
-    counts = "5 images could not be read: 2 refused (401 or 403), 1 not found, 2 unreachable"
-    assert notes == (f"{counts}; give polyarch an identity that may read them, as the nodes have: {page}",)
+    counts = (
+        "6 images could not be read: 2 refused (401 or 403), 1 not found, 1 rate-limited, 1 malformed, 1 unreachable"
+    )
+    identity = f"give polyarch an identity that may read them, as the nodes have: {page}"
+    later = "ask again later, or with credentials, which registries limit less"
+    assert notes == (f"{counts}; {identity}; {later}; push what is malformed again",)
     assert report_of(cluster(workload("w", BOTH))).notes == ()
+
+
+@pytest.mark.req("RP-017")
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "offline-miss",
+            (
+                "1 not looked up offline; list them in the file of --platforms-file, or have their registries "
+                "asked without --offline"
+            ),
+        ),
+        ("tenant-limit", "1 rate-limited; ask again later, or with credentials, which registries limit less"),
+        ("ambiguous-manifest", "1 malformed; push what is malformed again"),
+        ("unsupported-media-type", "1 unsupported"),
+        ("tls", "1 with a certificate that is not trusted"),
+        ("blocked", "1 not allowed to be asked for"),
+        ("network", "1 unreachable"),
+        ("unknown-host", "1 unreachable"),
+    ],
+)
+def test_only_a_registry_that_gave_no_answer_is_unreachable(code: str, words: str) -> None:
+    image = ImageRecord("quay.io/acme/x:1", Status.ERROR, code=code, host="quay.io")
+    assert report_of(cluster(workload("w", image.image)), image).notes == (f"1 image could not be read: {words}",)
 
 
 @pytest.mark.req("RP-017")

@@ -192,7 +192,7 @@ async def images_check(client: Client, settings: InstallationSettings) -> tuple[
     plugin of the values matches are left out, and all are with a global pull secret or a ConfigMap of the user's: what
     these open is seen in the cluster alone. Nothing is said where there are no such pods, or if they may not be listed.
     """
-    from polyarch.images.pod_images import cure, image_facts, images_of, unread_images
+    from polyarch.images.pod_images import cures, image_facts, images_of, unread_images
 
     if settings.registries.global_pull_secret is not None or settings.registries.config_map:
         return ()
@@ -217,7 +217,7 @@ async def images_check(client: Client, settings: InstallationSettings) -> tuple[
         return (PreflightCheck("Images", "ok", f"{what} can be read"),)
     counts = ", ".join(f"{len(images)} {how}" for how, images in unread.items())
     message = f"of {what} polyarch could not read {sum(map(len, unread.values()))}: {counts}"
-    return (PreflightCheck("Images", "note", message, cure(unread.get("refused (401 or 403)", ()))),)
+    return (PreflightCheck("Images", "note", message, cures(unread)),)
 
 
 def _is_of_system(pod: Pod) -> bool:
