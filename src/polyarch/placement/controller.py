@@ -31,7 +31,7 @@ from polyarch.placement.decision import LookupProgress, PlacementOutcome
 from polyarch.placement.facts import ClusterFacts, NamespaceFacts, image_request
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import has_gate
-from polyarch.placement.pod_state import PodRefusals, PodState, RefusalMemory, Standby
+from polyarch.placement.pod_state import REFUSED, PodRefusals, PodState, RefusalMemory, Standby
 from polyarch.placement.release import DecisionContext, DecisionWriter, PostEvent
 from polyarch.placement.rules import ExaminedPod, WaitingTime, decide, decide_after, examine
 
@@ -178,13 +178,13 @@ class PodController:
         now = self._clock.monotonic()
         put_off = state.retry_window.put_off(now, pending=known.pending)
         if leading:
-            refused = self._refused(case, known, now)
+            refused = self._refused(case, known, state, now)
             waited = WaitingTime(
                 state.retry_window.elapsed(now), put_off is not None, state.held_since is not None, refused.in_vain
             )
             decision = decide_after(case, known.inspections, waited)
             if decision.outcome in (PlacementOutcome.PLACED, PlacementOutcome.HELD):
-                refused.remember(decision.unresolved, case.settings, waited.seconds)
+                refused.remember(decision.unresolved, case.settings)
         else:
             decision = decide(case, known.inspections, LookupProgress.WAITING)
         context = DecisionContext(key, case, decision, state, known.problems, known.inspections)
@@ -198,21 +198,22 @@ class PodController:
             state.succeeded()
         return result
 
-    def _refused(self, case: ExaminedPod, known: PodImageState, now: float) -> PodRefusals:
+    def _refused(self, case: ExaminedPod, known: PodImageState, state: PodState, now: float) -> PodRefusals:
         """What is remembered of the repositories that refuse this pod's images. An answer ends that."""
         credentials = self._secrets.cached(PullSecretNames.of(case.pod, case.facts.namespace))
         if credentials is None:
-            return PodRefusals(self._refusals, case.facts.namespace, {}, now)
+            return PodRefusals(self._refusals, case.facts.namespace, {}, {}, now)
         keys: dict[str, Hashable] = {}
         for use in case.images:
             if use.reference is None or (inspection := known.inspections.get(use.text)) is None:
                 continue
             key = (use.reference.name, credentials.fingerprint)
-            if failure_of(inspection) == "auth":
+            if inspection.error is not None and inspection.error.code in REFUSED:
                 keys[use.text] = key
             elif not failure_of(inspection):
                 self._refusals.forget(case.facts.namespace, key)
-        return PodRefusals(self._refusals, case.facts.namespace, keys, now)
+        others = known.inspections.keys() - keys.keys()
+        return PodRefusals(self._refusals, case.facts.namespace, keys, state.refused_for(keys, others, now), now)
 
     def _park(self, key: ObjectKey, state: PodState, known: PodImageState, *, held: bool = False) -> None:
         state.waited = True

@@ -5,7 +5,7 @@ No decision needs it: a process that starts without it counts waiting from its o
 event. It is kept per pod and dropped when the uid changes. Times are ``Clock.monotonic()``; None: not yet. Pure.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -243,6 +243,8 @@ class EventThrottle:
 
 NO_FAILURES: Final[dict[str, Inspection]] = {}
 """Shared by all pods without such a failure; never mutated."""
+NO_REFUSALS: Final[dict[str, tuple[Hashable, float]]] = {}
+"""As above."""
 
 
 class PodState:
@@ -254,6 +256,7 @@ class PodState:
         "failures",
         "held_since",
         "patches",
+        "refused_since",
         "retry_window",
         "seen_at",
         "standby_delay",
@@ -268,6 +271,8 @@ class PodState:
         self.retry_window = RetryWindow()
         self.failed_once: dict[str, Inspection] = NO_FAILURES
         """Failures of images that may exist on nodes only, by reference text."""
+        self.refused_since: dict[str, tuple[Hashable, float]] = NO_REFUSALS
+        """By reference text, which repository and credentials were refused, and since when without another result."""
         self.patches = PatchHistory()
         self.throttle = EventThrottle()
         self.held_since: float | None = None
@@ -279,6 +284,17 @@ class PodState:
         """Seconds from the first sight of the pod to a standby's first reconcile."""
         self.waited = False
         """The pod has waited for an image since it was last left to the leader."""
+
+    def refused_for(self, refusals: Mapping[str, Hashable], others: Container[str], now: float) -> Mapping[str, float]:
+        """Seconds since the first of the refusals in a row, by reference text. ``others``: images with another result,
+        whose rows end."""
+        if refusals or self.refused_since:
+            rows = {text: row for text, row in self.refused_since.items() if text not in others}
+            for text, refusal in refusals.items():
+                if text not in rows or rows[text][0] != refusal:
+                    rows[text] = (refusal, now)
+            self.refused_since = rows
+        return {text: now - self.refused_since[text][1] for text in refusals}
 
     def waits(self, now: float, *, begun: float | None) -> None:
         """It waits for lookups (``images.lookup_runner``)."""
@@ -348,6 +364,10 @@ class Standby:
 # shared, and so are the credentials of pods without pull secrets, so that with a common memory one namespace could end
 # the windows of another's pods. For the same reason no namespace takes another's places.
 
+REFUSED: Final = ("unauthorized", "denied")
+"""Codes of what a registry itself has refused. A credential helper that fails says nothing of the registry."""
+WHOLE_WINDOW: Final = 0.8
+"""The part of its window for which an image has been refused whose first answer took a moment."""
 REMEMBERED_REFUSALS: Final = 32
 """Repositories and credentials of one namespace."""
 REMEMBERED_NAMESPACES: Final = 2048
@@ -392,6 +412,8 @@ class PodRefusals(NamedTuple):
     namespace: str
     refusals: Mapping[str, Hashable]
     """By the text of the reference."""
+    lasts: Mapping[str, float]
+    """For how many seconds the pod has met nothing else, by the text of the reference."""
     now: float
 
     @property
@@ -401,13 +423,14 @@ class PodRefusals(NamedTuple):
             text for text, refusal in self.refusals.items() if self.memory.has(self.namespace, refusal, self.now)
         )
 
-    def remember(self, unresolved: Iterable[ImageFacts], settings: Settings, elapsed: float) -> None:
+    def remember(self, unresolved: Iterable[ImageFacts], settings: Settings) -> None:
         """The pod waits no longer: what it has waited for a whole window, or did not because of this memory, is
-        remembered."""
+        remembered. A window that began with another failure was not one of refusals."""
         known = self.in_vain
         for finding in unresolved:
             refusal = self.refusals.get(finding.text)
             if refusal is None:
                 continue
-            if finding.text in known or elapsed >= retry_window(finding.error_class, settings.retry_window):
+            window = WHOLE_WINDOW * retry_window(finding.error_class, settings.retry_window)
+            if finding.text in known or self.lasts[finding.text] >= window:
                 self.memory.remember(self.namespace, refusal, self.now)

@@ -144,9 +144,13 @@ async def test_a_refusal_is_forgotten_after(end, worlds):
 
 
 @pytest.mark.req("PL-330")
-@pytest.mark.parametrize(("code", "status"), [("not-found", 404), ("timeout", None), ("server-error", 503)], ids=str)
-async def test_only_refusals_are_remembered(code, status, worlds):
-    """What is not there yet may be pushed in the next moment, and an outage ends."""
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("not-found", 404), ("timeout", None), ("server-error", 503), ("credential-helper", 401)],
+    ids=str,
+)  # fmt: skip
+async def test_only_refusals_of_the_registry_are_remembered(code, status, worlds):
+    """What is not there yet may be pushed in the next moment, and an outage ends, that of a cloud's tokens, too."""
     world = worlds()
     world.registry.images["registry.example/team/app:1"] = lambda reference: failed(reference, code, status=status)
     assert await waited(world, "first") >= 29
@@ -163,6 +167,36 @@ async def test_a_refusal_that_nobody_waited_for_is_not_remembered(worlds):
     await world.run(10)
     assert not world.cluster.is_gated(key)
     assert await waited(world, "alone") >= 25
+
+
+@pytest.mark.req("PL-330")
+@pytest.mark.parametrize("code", ["timeout", "server-error", "credential-helper"])
+async def test_a_refusal_at_the_end_of_a_wait_for_something_else_is_not_remembered(code, worlds):
+    """Only refusals for a whole window count, whatever the pod has waited for before."""
+    world = worlds()
+    image = "registry.example/team/app:1"
+    world.registry.images[image] = lambda reference: failed(reference, code)
+    key = await world.create(image, name="first")
+    await world.run(25 if code == "credential-helper" else 100)
+    world.registry.images[image] = denied
+    await world.run(30)
+    assert not world.cluster.is_gated(key)
+    assert await waited(world, "second") >= 20
+
+
+@pytest.mark.req("PL-330")
+async def test_each_image_counts_its_own_refusals(worlds):
+    """One that is refused for the whole window is remembered, one refused only at its end is not."""
+    world = worlds()
+    world.registry.images["registry.example/team/app:1"] = denied
+    world.registry.images["registry.example/late:1"] = lambda reference: failed(reference, "timeout")
+    key = await world.create("registry.example/team/app:1", "registry.example/late:1", name="both")
+    await world.run(10)
+    world.registry.images["registry.example/late:1"] = denied
+    await world.run(30)
+    assert not world.cluster.is_gated(key)
+    assert await waited(world, "known") <= 6
+    assert await waited(world, "late", "registry.example/late:1") >= 20
 
 
 @pytest.mark.req("PL-306", "PL-334")
