@@ -13,17 +13,18 @@ import os
 import re
 import shutil
 import signal
-from collections import defaultdict
+import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
-from polyarch.clock import Clock, SystemClock
+from polyarch import durations
+from polyarch.clock import Clock, SystemClock, deadline
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, deduplicated, hub
 from polyarch.oci.concurrency import RequestPriority, RequestQueue
-from polyarch.oci.lru_cache import LRUCache
+from polyarch.oci.lru_cache import FairLRUCache
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
 from polyarch.oci.settings import Share
 
@@ -41,6 +42,10 @@ _KILL_WAIT = 5.0
 
 class HelperFailure(Exception):  # noqa: N818 - the name says what happened
     """A program gave no usable answer. The message has its name and the cause, and none of its output."""
+
+
+class HelperTimeout(HelperFailure):
+    """The program was ended because it took too long."""
 
 
 class HelperOutput(msgspec.Struct, frozen=True):
@@ -63,7 +68,7 @@ class Helper(Protocol):
         self, program: str, arguments: Sequence[str], *, stdin: bytes, environ: Mapping[str, str], timeout: float
     ) -> HelperOutput:
         """Run ``program``, found on ``environ``'s PATH unless it has a slash. :class:`HelperFailure` if it is missing,
-        cannot be started, exceeds ``timeout`` seconds or prints more than 1 MiB.
+        cannot be started or prints more than 1 MiB, :class:`HelperTimeout` if it exceeds ``timeout`` seconds.
         """
         ...
 
@@ -96,7 +101,7 @@ class ProgramHelper:
             async with asyncio.timeout(timeout):
                 return await _converse(process, program, stdin)
         except TimeoutError:
-            raise HelperFailure(f"{program} did not answer within {timeout:g} s") from None
+            raise HelperTimeout(f"{program} did not answer within {timeout:g} s") from None
         finally:
             await _end(process)
 
@@ -183,7 +188,11 @@ def _reason(error: BaseException) -> str:
 # The configuration is usually YAML; this package reads no YAML, so the caller passes parsed data.
 
 
-PROVIDER_TIMEOUT = 30.0
+PROVIDER_TIMEOUT = 15.0
+"""With :data:`PROVIDER_QUEUE_TIMEOUT` less than the lookup of an admission may take (``images.resolver``): a run that
+is cancelled before its time proves nothing."""
+PROVIDER_QUEUE_TIMEOUT = 8.0
+"""For how long an image waits for others that the same plugin is asked for."""
 PLUGIN_GROUP = "credentialprovider.kubelet.k8s.io/"
 API_VERSION = f"{PLUGIN_GROUP}v1"
 API_VERSIONS = (API_VERSION, f"{PLUGIN_GROUP}v1beta1", f"{PLUGIN_GROUP}v1alpha1")
@@ -191,15 +200,15 @@ CONFIG_KIND = "CredentialProviderConfig"
 CONFIG_GROUP = "kubelet.config.k8s.io/"
 MAX_CACHED = 4096
 MAX_CACHED_BYTES = 8 * 1024 * 1024
-"""Of the answers of one plugin, as it printed them."""
+"""Memory of the answers of one plugin."""
 MAX_KEYS = 1000
 """Keys of one answer: all of them are compared with each image that the plugin matches."""
 FAILURE_REST = 30.0
 PLUGIN_RUNS = Share(1, minimum=1, maximum=4)
 """Programs of one plugin at a time: each has memory of its own within the limit of the container."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", re.ASCII)
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+MAX_DURATION = 64
+"""Characters of a duration."""
 
 CacheKeyType = Literal["Image", "Registry", "Global"]
 
@@ -267,11 +276,11 @@ class ProviderCredentials:
 
     All plugins that match an image run, and all their credentials make one keyring, as in a kubelet. One that fails
     yields a ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds for
-    images of the same tenant at the same host, so that a hanging plugin does not delay each image. Authors of pods
-    choose the hosts that it fails for, so a failure says nothing to other tenants. A tenant's runs follow one another.
+    images of the same tenant at the same host; if it hangs, for all images of the tenant. Authors of pods choose the
+    hosts that it fails for, so a failure says nothing to other tenants. A tenant's runs follow one another.
     """
 
-    __slots__ = ("_plugins", "_tenant", "_warnings")  # a view for each set of pull secrets is kept
+    __slots__ = ("_plugins", "_tenant")  # a view for each set of pull secrets is kept
 
     def __init__(
         self,
@@ -291,11 +300,10 @@ class ProviderCredentials:
             )
             for provider in configuration.providers
         )
-        self._warnings: dict[str, dict[CredentialWarning, None]] = defaultdict(dict)
         self._tenant = ""
 
     def of(self, tenant: str) -> "ProviderCredentials":
-        """The same plugins and warnings, asked on behalf of this tenant."""
+        """The same plugins, asked on behalf of this tenant, with its warnings."""
         view = copy.copy(self)
         view._tenant = tenant
         return view
@@ -303,17 +311,9 @@ class ProviderCredentials:
     async def candidates(self, reference: Reference, source: "PullSource") -> list[Credential]:
         host = hub(source.host)
         found: list[_Entry] = []
-        failures: list[HelperFailure] = []
         for plugin in self._plugins:
             if plugin.matches(host, source.repository):
-                try:
-                    found += await plugin.credentials(host, source.repository, self._tenant)
-                except HelperFailure as failure:
-                    failures.append(failure)
-        if found:  # what failed before works again, and does not explain a later refusal
-            self._warnings.pop(host, None)
-        for each in failures:
-            self._warn(host, each)
+                found += await plugin.credentials(host, source.repository, self._tenant)
         return _keyring(found, host, source.repository)
 
     def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
@@ -328,16 +328,21 @@ class ProviderCredentials:
         return _keyring(found, host, source.repository)
 
     def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
-        return tuple(self._warnings.get(hub(source.host), ()))
+        host, repository = hub(source.host), source.repository
+        matching = (plugin for plugin in self._plugins if plugin.matches(host, repository))
+        failures = (plugin.failure(host, repository, self._tenant) for plugin in matching)
+        return tuple(CredentialWarning("credential-helper", failure) for failure in failures if failure)
 
-    def _warn(self, host: str, failure: HelperFailure) -> None:
-        if len(self._warnings) >= MAX_CACHED:
-            self._warnings.clear()
-        self._warnings[host][CredentialWarning("credential-helper", str(failure))] = None
+
+class _Failure(NamedTuple):
+    """Why a plugin gave no answer, and until when it is not asked again."""
+
+    message: str
+    rests_until: float
 
 
 class _Plugin:
-    """One plugin and its cached answers."""
+    """One plugin, its cached answers and the last failures."""
 
     def __init__(
         self, provider: Provider, *, program: str, helper: Helper, environ: Mapping[str, str], clock: Clock
@@ -349,57 +354,101 @@ class _Plugin:
         self._clock = clock
         self._patterns = tuple(filter(None, map(ImagePattern.of, provider.match_images)))
         self._queue = RequestQueue(PLUGIN_RUNS)
-        self._rests_until: LRUCache[tuple[str, str], float] = LRUCache(MAX_CACHED)
-        """By tenant and host."""
-        self._answers: LRUCache[tuple[CacheKeyType, str], tuple[float, tuple[_Entry, ...]]] = LRUCache(
+        self._failures: FairLRUCache[tuple[str, str], _Failure] = FairLRUCache(MAX_CACHED)
+        """By tenant and host, until the plugin has answered; without a host: it hung."""
+        self._answers: FairLRUCache[tuple[CacheKeyType, str], tuple[float, tuple[_Entry, ...]]] = FairLRUCache(
             MAX_CACHED, weight=MAX_CACHED_BYTES
         )
+        self._name = f"credential provider {provider.name}"
 
     def matches(self, host: str, repository: str) -> bool:
         return any(pattern.matches(host, repository) for pattern in self._patterns)
 
     async def credentials(self, host: str, repository: str, tenant: str) -> Sequence["_Entry"]:
-        if self._provider.needs_token:
-            raise HelperFailure(
-                f"credential provider {self._provider.name} wants a token of the pod's service account, which polyarch "
-                "does not ask for; give polyarch a provider that does without, or the pod a pull secret"
-            )
+        """None if it fails; then :meth:`failure` says why."""
+        found = self.cached(host, repository, tenant)
+        if found is not None:
+            return found
+        # A tenant that it hung for last time waits until others had their turn.
+        priority = RequestPriority.BLOB if self._failures.get((tenant, "")) else RequestPriority.MANIFEST
         try:
-            async with self._queue.slot(RequestPriority.MANIFEST, tenant):  # one by one: an answer may serve many
-                found = self.cached(host, repository, tenant)
-                return await self._run(host, repository) if found is None else found
-        except HelperFailure:
-            self._rests_until.put((tenant, host), self._clock.monotonic() + FAILURE_REST)
-            raise
+            async with deadline(self._clock, PROVIDER_QUEUE_TIMEOUT):
+                slot = await self._queue.enter(priority, tenant)
+        except TimeoutError:
+            self._fails(
+                tenant, host, f"{self._name} is busy with other images; a later attempt asks it again", rest=0.0
+            )
+            return []
+        try:  # one by one: an answer may serve many
+            found = self.cached(host, repository, tenant)
+            return await self._run(host, repository, tenant) if found is None else found
+        except HelperFailure as failure:
+            self._fails(tenant, "" if isinstance(failure, HelperTimeout) else host, str(failure))
+            return []
+        finally:
+            self._queue.leave(slot)
 
     def cached(self, host: str, repository: str, tenant: str) -> Sequence["_Entry"] | None:
+        """Without running it; None: it has to be asked."""
+        if self._provider.needs_token:
+            return []
+        if (kept := self._kept(host, repository)) is not None:
+            return kept
+        now = self._clock.monotonic()
+        return [] if any(now < failure.rests_until for failure in self._failures_of(tenant, host)) else None
+
+    def failure(self, host: str, repository: str, tenant: str) -> str:
+        """Why the tenant has no credentials of it; empty if it has, or nobody has asked."""
+        if self._provider.needs_token:
+            return (
+                f"{self._name} wants a token of the pod's service account, which polyarch does not ask for; give "
+                "polyarch a provider that does without, or the pod a pull secret"
+            )
+        if self._kept(host, repository) is not None:
+            return ""
+        return next((failure.message for failure in self._failures_of(tenant, host)), "")
+
+    def _kept(self, host: str, repository: str) -> Sequence["_Entry"] | None:
         now = self._clock.monotonic()
         for place in _places(host, repository):
             kept = self._answers.get(place)
             if kept is not None and now < kept[0]:
                 return kept[1]
-        rests_until = self._rests_until.get((tenant, host))
-        return [] if rests_until is not None and now < rests_until else None
+        return None
 
-    async def _run(self, host: str, repository: str) -> Sequence["_Entry"]:
+    def _failures_of(self, tenant: str, host: str) -> list[_Failure]:
+        return [each for place in (host, "") if (each := self._failures.get((tenant, place))) is not None]
+
+    def _fails(self, tenant: str, host: str, message: str, *, rest: float = FAILURE_REST) -> None:
+        self._failures.put((tenant, host), _Failure(message, self._clock.monotonic() + rest), owner=tenant)
+
+    async def _run(self, host: str, repository: str, tenant: str) -> Sequence["_Entry"]:
         version = self._provider.api_version
         request = {"kind": "CredentialProviderRequest", "apiVersion": version, "image": f"{host}/{repository}"}
-        result = await self._helper.run(
-            self._program,
-            self._provider.arguments,
-            stdin=msgspec.json.encode(request),
-            environ=self._environ,
-            timeout=PROVIDER_TIMEOUT,
-        )
-        name = f"credential provider {self._provider.name}"
+        began = self._clock.monotonic()
+        try:
+            result = await self._helper.run(
+                self._program,
+                self._provider.arguments,
+                stdin=msgspec.json.encode(request),
+                environ=self._environ,
+                timeout=PROVIDER_TIMEOUT,
+            )
+        except asyncio.CancelledError:
+            if self._clock.monotonic() - began >= PROVIDER_TIMEOUT:
+                self._fails(tenant, "", f"{self._name} did not answer within {PROVIDER_TIMEOUT:g} s")
+            raise
         if result.status != 0:
-            raise HelperFailure(f"{name} ended with status {result.status}; run it by hand to see why")
-        answer, duration = _read_answer(result.output, name, self._provider)
-        keys = _entries(answer.auth or {}, name)
+            raise HelperFailure(f"{self._name} ended with status {result.status}; run it by hand to see why")
+        answer, duration = _read_answer(result.output, self._name, self._provider)
+        keys = _entries(answer.auth or {}, self._name)
+        for place in (host, ""):  # it works again
+            self._failures.pop((tenant, place))
         if duration > 0:
             places = {place[0]: place for place in _places(host, repository)}
             until = self._clock.monotonic() + duration
-            self._answers.put(places[answer.cache_key_type], (until, keys), weight=len(result.output))
+            weight = ANSWER_WEIGHT + sum(map(_weight, keys))
+            self._answers.put(places[answer.cache_key_type], (until, keys), weight=weight, owner=tenant)
         return keys
 
 
@@ -462,7 +511,9 @@ def _provider(item: _ProviderEntry, origin: str, member: str) -> Provider:
     duration = parse_duration(item.default_cache_duration)
     if duration is None:
         raise InvalidProviderConfiguration(
-            origin, f"{member}.defaultCacheDuration", f"{item.default_cache_duration!r} is not a duration such as 12h"
+            origin,
+            f"{member}.defaultCacheDuration",
+            f"{item.default_cache_duration[:MAX_DURATION]!r} is not a duration such as 12h",
         )
     environment = tuple((variable.name, variable.value) for variable in item.env or ())
     token = item.token_attributes
@@ -492,14 +543,13 @@ def _wrong_token(item: _ProviderEntry) -> str:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of a Go duration (``1h30m``, ``0``, ``10.5s``); ``None`` if it is invalid or negative."""
-    text = text.strip().removeprefix("+")
-    if text == "0":
-        return 0.0
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    """Seconds of a Go duration (``1h30m``, ``0``, ``10.5s``); ``None`` if it is invalid, negative or very long."""
+    text = text.strip() if len(text) <= MAX_DURATION else ""
+    try:
+        seconds = durations.parse_go_duration(text)
+    except durations.InvalidDuration:
         return None
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return seconds if seconds >= 0 else None
 
 
 def _read_answer(output: bytes, name: str, provider: Provider) -> tuple[_Response, float]:
@@ -572,8 +622,26 @@ class ImagePattern:
             )
         )
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory of its parts."""
+        labels = sum(
+            sys.getsizeof(label) + (0 if isinstance(label, str) else 128 + sys.getsizeof(label.pattern))
+            for label in self._labels
+        )
+        return labels + sum(map(sys.getsizeof, (self._labels, self._path, self._port, self.text)))
+
 
 _Entry = tuple[ImagePattern, Credential]
+
+ANSWER_WEIGHT = 512
+ENTRY_WEIGHT = 256
+"""Bytes of an answer and of each of its keys, beside texts."""
+
+
+def _weight(entry: _Entry) -> int:
+    pattern, credential = entry
+    return ENTRY_WEIGHT + pattern.size + sys.getsizeof(credential.username) + sys.getsizeof(credential.password)
 
 
 def _entries(auth: Mapping[str, _AuthEntry], source: str) -> tuple[_Entry, ...]:
