@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from polyarch.installation.settings import InstallationSettings
 from polyarch.operator.monitoring import FOUND_BY
+from polyarch.operator.settings import ASKING_ROLES
 
 Document = dict[str, Any]
 
@@ -72,6 +73,8 @@ def schema() -> str:
     # What Helm and parent charts put among the values of a chart: shared values, and the condition of a dependency.
     made["properties"]["global"] = {"type": "object"}
     made["properties"]["enabled"] = {"type": "boolean"}
+    # The generator of schemas leaves out which keys a mapping may have.
+    definitions["Identity"]["properties"]["roles"]["propertyNames"] = {"enum": list(ASKING_ROLES)}
     return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
 
 

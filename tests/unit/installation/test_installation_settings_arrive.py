@@ -26,7 +26,7 @@ from polyarch.operator.components import placement_objects
 from polyarch.operator.components import placement_objects as placement
 from polyarch.operator.components import taints_objects as taints
 from polyarch.operator.components.numa_facts import ExporterFacts, NodeLabels
-from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.operator.settings import ASKING_ROLES, ClusterCapabilities, OperatorSettings
 from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.placement.settings import SettingsTable
 from polyarch.run import process
@@ -106,6 +106,16 @@ def test_every_value_is_read_by_a_template_of_the_chart(path: Names) -> None:
         or (above and within in text and re.search(rf"[ (!]\.{name}\b", text))
         for text in TEMPLATES.values()
     )
+
+
+def test_the_chart_the_installer_and_the_operator_take_the_same_roles_with_an_identity() -> None:
+    """The operator would not start with any other."""
+    schema = msgspec.json.decode((CHART / "values.schema.json").read_bytes())
+    taken = schema["$defs"]["Identity"]["properties"]["roles"]["propertyNames"]
+    assert taken == {"enum": list(ASKING_ROLES)}
+    given = {"registries": {"identity": {"roles": {role: {"a": "b"} for role in ASKING_ROLES}}}}
+    settings = msgspec.convert(given, InstallationSettings)
+    assert len(settings.registries.identity.account_annotations) == len(ASKING_ROLES)
 
 
 @pytest.mark.req("IN-030")

@@ -49,7 +49,7 @@ def test_the_bottom_layer_loads_no_network_stack(module: str) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-FOUNDATIONS = ("polyarch.platforms.", "polyarch.proxies.", "polyarch.clock.")
+FOUNDATIONS = ("polyarch.platforms.", "polyarch.proxies.", "polyarch.clock.", "polyarch.durations.")
 SOURCES = sorted(Path(polyarch.oci.__file__).parent.rglob("*.py"))
 
 

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from polyarch import durations
 from polyarch.clock import Clock, SystemClock, deadline
+from polyarch.durations import InvalidDuration, parse_go_duration
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, deduplicated, hub
 from polyarch.oci.concurrency import RequestPriority, RequestQueue
 from polyarch.oci.lru_cache import FairLRUCache
@@ -546,8 +546,8 @@ def parse_duration(text: str) -> float | None:
     """Seconds of a Go duration (``1h30m``, ``0``, ``10.5s``); ``None`` if it is invalid, negative or very long."""
     text = text.strip() if len(text) <= MAX_DURATION else ""
     try:
-        seconds = durations.parse_go_duration(text)
-    except durations.InvalidDuration:
+        seconds = parse_go_duration(text)
+    except InvalidDuration:
         return None
     return seconds if seconds >= 0 else None
 
