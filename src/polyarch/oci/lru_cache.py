@@ -106,4 +106,5 @@ class FairLRUCache(LRUCache[_K, _V]):
         self._places.clear()
 
     def _evict(self, held: Callable[[OrderedDict[_K, int]], int]) -> None:
-        self.pop(next(iter(max(self._places.values(), key=held))))
+        most = max(self._places.values(), key=held)
+        self.pop(next(iter(most)))
