@@ -37,6 +37,8 @@ NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
 NO_EXECUTE = "NoExecute"
 EFFECTS = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
+OPERATORS = ("", "Equal", "Exists", "Gt", "Lt")
+"""Of tolerations; the empty one means ``Equal``."""
 REPELS = frozenset({NO_SCHEDULE, NO_EXECUTE})
 """Effects that keep a pod off a node; the other one only makes the node less wanted."""
 _DECIMAL = re.compile(r"-?[1-9][0-9]{0,18}|0", re.ASCII)

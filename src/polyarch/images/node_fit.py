@@ -21,9 +21,19 @@ import msgspec
 
 from polyarch.images.constraints import constraints_of, system_of
 from polyarch.objects import Node, Pod, RuntimeClass
-from polyarch.platforms import NodePlatform, PlatformSet, is_crio, normal_architecture, normal_system
-from polyarch.selectors import InvalidSelector, NodeTerm, admits, is_label_key
-from polyarch.tolerations import NO_EXECUTE, NO_SCHEDULE, REPELS, Taint, Toleration, is_passing, is_tolerated
+from polyarch.platforms import NODE_SYSTEMS, NodePlatform, PlatformSet, is_crio, normal_architecture, normal_system
+from polyarch.selectors import InvalidSelector, NodeTerm, admits, is_label_key, is_label_value
+from polyarch.tolerations import (
+    EFFECTS,
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    OPERATORS,
+    REPELS,
+    Taint,
+    Toleration,
+    is_passing,
+    is_tolerated,
+)
 
 IGNORED: Final = "resources, pod affinity and topology spread constraints"
 """What the judgement does not look at."""
@@ -153,6 +163,15 @@ def _invalid_fields(pod: Pod) -> Iterator[str]:
             for name, value in (("name", container.name), ("image", container.image.strip())):
                 if not value:
                     yield f"{field}[{number}].{name}: is missing"
+            if container.image != container.image.strip():
+                yield f"{field}[{number}].image: {container.image[:100]!r} has white space around it"
+    if pod.spec.os is not None and pod.spec.os.name not in NODE_SYSTEMS:
+        yield f"os.name: {pod.spec.os.name[:100]!r} is neither {' nor '.join(sorted(NODE_SYSTEMS))}"
+    for key, value in (pod.spec.node_selector or {}).items():
+        if not is_label_key(key):
+            yield f"nodeSelector: {key[:100]!r} is no key of a label"
+        if not is_label_value(value):
+            yield f"nodeSelector[{key}]: {value[:100]!r} is no value of a label"
     required, place = pod.required, "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
     if required is not None and not required.node_selector_terms:
         yield f"{place}.nodeSelectorTerms: at least one is required"
@@ -172,11 +191,34 @@ def _invalid_fields(pod: Pod) -> Iterator[str]:
         except InvalidSelector as error:
             yield f"{where}.{error}"
     for number, toleration in enumerate(pod.spec.tolerations or ()):
-        if not toleration.key and toleration.operator != "Exists":
-            yield f"tolerations[{number}].operator: must be Exists where the key is empty"
-    for number, gate in enumerate(pod.spec.scheduling_gates or ()):
-        if not is_label_key(gate.name):
-            yield f"schedulingGates[{number}].name: {gate.name[:100]!r} is not a qualified name"
+        for problem in _invalid_members(toleration):
+            yield f"tolerations[{number}].{problem}"
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    for number, name in enumerate(gates):
+        if not is_label_key(name):
+            yield f"schedulingGates[{number}].name: {name[:100]!r} is not a qualified name"
+        elif name in gates[:number]:
+            yield f"schedulingGates[{number}].name: {name} is there already"
+    if gates and pod.spec.node_name:
+        yield "nodeName: cannot be set together with schedulingGates"
+
+
+def _invalid_members(toleration: Toleration) -> Iterator[str]:
+    if toleration.key and not is_label_key(toleration.key):
+        yield f"key: {toleration.key[:100]!r} is no key of a label"
+    if not toleration.key and toleration.operator != "Exists":
+        yield "operator: must be Exists where the key is empty"
+    if toleration.toleration_seconds is not None and toleration.effect != NO_EXECUTE:
+        yield f"effect: must be {NO_EXECUTE} where tolerationSeconds is set"
+    match toleration.operator:
+        case "Exists" if toleration.value:
+            yield "value: must be empty where the operator is Exists"
+        case "" | "Equal" if not is_label_value(toleration.value):
+            yield f"value: {toleration.value[:100]!r} is no value of a label"
+        case operator if operator not in OPERATORS:
+            yield f"operator: {operator[:100]!r} is none of {', '.join(filter(None, OPERATORS))}"
+    if toleration.effect and toleration.effect not in EFFECTS:
+        yield f"effect: {toleration.effect[:100]!r} is none of {', '.join(EFFECTS)}"
 
 
 class PodRequirements(msgspec.Struct, frozen=True):

@@ -821,6 +821,14 @@ def test_a_runtime_class_adds_its_selector_before_anybody_decides(explain) -> No
     assert found.pods[0]["refused"].startswith("there is no RuntimeClass other")
 
 
+def _tolerates(**members: Any) -> dict[str, Any]:
+    return {"tolerations": [{"key": "a", **members}]}
+
+
+def _gates(*gates: str) -> dict[str, Any]:
+    return {"schedulingGates": [{"name": name} for name in gates]}
+
+
 def _with_term(**term: Any) -> dict[str, Any]:
     required = {"nodeSelectorTerms": [term]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
@@ -851,6 +859,29 @@ def _with_term(**term: Any) -> dict[str, Any]:
             "preferredDuringSchedulingIgnoredDuringExecution[0].weight",
             id="a null preference",
         ),
+        pytest.param({"nodeSelector": {"bad key": "a"}}, "spec.nodeSelector: 'bad key'", id="a label's key"),
+        pytest.param({"nodeSelector": {"a/b/c": "a"}}, "spec.nodeSelector: 'a/b/c'", id="a key of three parts"),
+        pytest.param({"nodeSelector": {"a": "a b"}}, "spec.nodeSelector[a]: 'a b'", id="a label's value"),
+        pytest.param({"nodeSelector": {"a": "x" * 64}}, "spec.nodeSelector[a]", id="a long value"),
+        pytest.param(_tolerates(operator="Exists", value="v"), "tolerations[0].value", id="Exists with a value"),
+        pytest.param(_tolerates(operator="Equals", value="v"), "tolerations[0].operator", id="no operator"),
+        pytest.param(_tolerates(operator="exists"), "tolerations[0].operator", id="an operator in small letters"),
+        pytest.param(_tolerates(value="a b"), "tolerations[0].value", id="a toleration's value"),
+        pytest.param(_tolerates(key="a b", operator="Exists"), "tolerations[0].key", id="a toleration's key"),
+        pytest.param(_tolerates(effect="NoSched"), "tolerations[0].effect", id="no effect"),
+        pytest.param(
+            _tolerates(effect="NoSchedule", tolerationSeconds=5), "tolerations[0].effect", id="seconds of NoSchedule"
+        ),
+        pytest.param(_tolerates(tolerationSeconds=0), "tolerations[0].effect", id="seconds of every effect"),
+        pytest.param({"os": {"name": "darwin"}}, "spec.os.name: 'darwin'", id="another operating system"),
+        pytest.param({"os": {"name": "Linux"}}, "spec.os.name", id="Linux in capitals"),
+        pytest.param({"os": {}}, "spec.os.name", id="an empty operating system"),
+        pytest.param(_gates("a.example/b", "c.example/d", "a.example/b"), "schedulingGates[2].name", id="a gate twice"),
+        pytest.param({**_gates("a.example/b"), "nodeName": "n"}, "spec.nodeName", id="a gate and a node"),
+        pytest.param({"containers": [{"name": "a", "image": " web:1"}]}, "containers[0].image", id="a leading space"),
+        pytest.param(
+            {"initContainers": [{"name": "b", "image": "web:1\n"}]}, "initContainers[0].image", id="a line's end"
+        ),
     ],
 )
 def test_a_pod_that_the_api_server_refuses_is_said_to_be_refused(explain, spec, field) -> None:
@@ -858,6 +889,22 @@ def test_a_pod_that_the_api_server_refuses_is_said_to_be_refused(explain, spec, 
     found = explain({**pod(), "spec": spec if spec is None else {**usual, **spec}})
     assert (found.code, field in found.pods[0]["refused"]) == (1, True)
     assert found.pods[0]["decision"]["message"] == f"Nothing comes of the pod: {found.pods[0]['refused']}."
+
+
+@pytest.mark.req("PL-733")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"example.com/a_b": ""}},
+        {"tolerations": [{"operator": "Exists"}, {"key": "a", "effect": "NoExecute", "tolerationSeconds": -1}]},
+        {"tolerations": [{"key": "a", "operator": "Gt", "value": "5", "effect": "PreferNoSchedule"}]},
+        {"os": {"name": "windows"}, "schedulingGates": [{"name": "a.example/b"}, {"name": "a.example/c"}]},
+        {"os": None, "tolerations": None, "nodeSelector": None, "schedulingGates": None},
+    ],
+)
+def test_a_pod_that_the_api_server_takes_is_not_called_refused(explain, spec) -> None:
+    usual = {"containers": [{"name": "a", "image": "web:1"}]}
+    assert explain({**pod(), "spec": {**usual, **spec}}).pods[0]["refused"] == ""
 
 
 @pytest.mark.req("PL-733")
