@@ -5,6 +5,7 @@ make no difference to the text that is hashed."""
 
 import json
 import re
+from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from difflib import get_close_matches
@@ -19,6 +20,11 @@ from polyarch.platforms import KNOWN_SYSTEMS, InvalidPlatform, Platform
 MAX_BYTES = 128 * 1024
 MAX_ERRORS = 20
 """A text with more is not looked at further: nobody reads more at once."""
+MAX_EXPANSION_STEPS = 4 * MAX_BYTES
+"""Characters that are read, inserted or compared with a pattern while the images of one Containerfile are found for one
+architecture. Each character of the text takes two at most; stages that run the ONBUILDs of others read theirs again."""
+_TRIGGER_STEPS = 32
+"""What an instruction of an ONBUILD counts for besides its characters, however short it is."""
 _SHOWN = 60
 
 # What users of machine OS builds know from the stock builder.
@@ -118,15 +124,39 @@ def split_words(text: str, escape: str) -> list[str]:
         found.append(word)
 
 
-def expanded(word: str, values: Mapping[str, str | None], escape: str, *, complete: bool = False) -> Expansion:
+class ExpansionBudget:
+    """The steps of work that are left; see :data:`MAX_EXPANSION_STEPS`."""
+
+    def __init__(self, steps: int = MAX_EXPANSION_STEPS) -> None:
+        self.left = steps
+
+    def spend(self, steps: int) -> None:
+        """Raises ExpansionBudgetSpent where so many are not left."""
+        self.left -= steps
+        if self.left < 0:
+            raise ExpansionBudgetSpent
+
+
+class ExpansionBudgetSpent(Exception):  # noqa: N818 - named for the condition
+    """The work takes more steps than there may be."""
+
+
+def expanded(
+    word: str,
+    values: Mapping[str, str | None],
+    escape: str,
+    *,
+    complete: bool = False,
+    budget: ExpansionBudget | None = None,
+) -> Expansion:
     """The word without quotes and escapes, its variables replaced. A value None: it has one, but nobody knows which.
 
     ``complete``: what is not among the values is not set. Else nobody knows whether it is, as in a stage whose base
-    may set it.
+    may set it. Raises ExpansionBudgetSpent.
     """
     if "$" not in word and escape not in word and '"' not in word and "'" not in word:
         return Expansion(text=word)
-    lexer = _Lexer(word, escape, values, complete=complete)
+    lexer = _Lexer(word, escape, values, complete=complete, budget=budget)
     try:
         text = lexer.text()
     except _Unresolved as unresolved:
@@ -160,8 +190,10 @@ class _Lexer:
         *,
         complete: bool = True,
         raw: bool = False,
+        budget: ExpansionBudget | None = None,
     ) -> None:
         self._text = text
+        self._budget = budget or ExpansionBudget()
         self._escape = escape
         self._values = values
         self._complete = complete
@@ -170,10 +202,12 @@ class _Lexer:
         self._length = 0
         self._depth = 0
         self._word: list[str] = []
+        """Pieces of the word so far; none is empty."""
         self.used: set[str] = set()
 
     def text(self) -> str:
-        """The whole text; raises ``_Unresolved``."""
+        """The whole text; raises ``_Unresolved`` and ``ExpansionBudgetSpent``."""
+        self._budget.spend(len(self._text))
         return self._until("", self._raw)[0]
 
     def words(self) -> list[str]:
@@ -211,21 +245,22 @@ class _Lexer:
                 read = self._heredoc if character == "<" else self._single if character == "'" else self._double
                 piece = read(keeps_escapes, pattern)
                 out.append(piece)
-                self._word.append(piece)
+                if piece:
+                    self._word.append(piece)
             elif self._next() == self._escape:
                 if keeps_escapes:
                     out.append(character)
                     self._word.append(character)
-                escaped = self._next()
-                out.append(escaped)
-                self._word.append(escaped)
+                if escaped := self._next():
+                    out.append(escaped)
+                    self._word.append(escaped)
             else:
                 out.append(character)
                 self._add(character, words)
         else:
             if end:
                 raise _Unresolved(self._text, f"there is no {end}")
-        if "".join(self._word):
+        if self._word:
             words.append("".join(self._word))
             self._word = []
         self._depth -= 1
@@ -234,7 +269,7 @@ class _Lexer:
     def _add(self, character: str, words: list[str]) -> None:
         if not character.isspace():
             self._word.append(character)
-        elif any(self._word):
+        elif self._word:
             words.append("".join(self._word))
             self._word = []
 
@@ -349,7 +384,7 @@ class _Lexer:
         pattern = self._pattern(word[1:] if longest else word, value, _LONGEST)
         if operator == "%":
             pattern, value = pattern[::-1], value[::-1]
-        ends = list(_ends(pattern, value, 0))
+        ends = list(self._ends(pattern, value, 0))
         left = value[(ends[-1] if longest else ends[0]) if ends else 0 :]
         return left[::-1] if operator == "%" else left
 
@@ -360,7 +395,9 @@ class _Lexer:
         characters = iter(text)
         for character in characters:
             if character != "\\":
-                found.append(f"{_WILD}{character}" if character in "*?" else character)
+                token = f"{_WILD}{character}" if character in "*?" else character
+                if token != _ANY or found[-1:] != [_ANY]:
+                    found.append(token)
                 continue
             escaped = next(characters, "")
             if escaped not in ("*", "?", "\\", "}", "/"):
@@ -380,7 +417,7 @@ class _Lexer:
         tokens = self._pattern(pattern, value, _LONGEST // 8)
         out, at, matched = list[str](), 0, -1
         while at <= len(value):
-            end = max(_ends(tokens, value, at), default=at - 1)
+            end = max(self._ends(tokens, value, at), default=at - 1)
             found = end > at or (end == at and at != matched)  # nothing right after a match is none
             out.append(replacement if found else "")
             matched = end if found else matched
@@ -391,7 +428,12 @@ class _Lexer:
                 break
         return "".join([*out, value[at:]])
 
+    def _ends(self, pattern: list[str], value: str, begin: int) -> Iterator[int]:
+        self._budget.spend(len(pattern) + len(value) - begin)
+        return _ends(pattern, value, begin)
+
     def _counted(self, text: str) -> str:
+        self._budget.spend(len(text))
         self._length += len(text)
         if self._length > LONGEST_VALUE and self._values is not None:
             raise _Unresolved(self._text)
@@ -400,19 +442,19 @@ class _Lexer:
 
 _WILD = "\0"
 """Goes before a wildcard in a pattern: no text has it."""
+_ANY = f"{_WILD}*"
 
 
 def _ends(pattern: list[str], value: str, begin: int) -> Iterator[int]:
     """Where matches of the pattern that begin there end, the shortest first. All of them are followed at once, in the
-    bits of a number, so no pattern takes more than its length times the value's."""
+    bits of a number, so each character of the value takes one step, however many wildcards the pattern has."""
     places: dict[str, int] = {}
     for at, token in enumerate(pattern):
         places[token] = places.get(token, 0) | 1 << at
-    stars, anything = places.get(f"{_WILD}*", 0), places.get(f"{_WILD}?", 0)
+    stars, anything = places.get(_ANY, 0), places.get(f"{_WILD}?", 0)
     states = 1
     for at in range(begin, len(value) + 1):
-        while (skipped := states | (states & stars) << 1) != states:
-            states = skipped
+        states |= (states & stars) << 1  # of two stars in a row there is one
         if states >> len(pattern) & 1:
             yield at
         if at == len(value) or not states:
@@ -862,8 +904,6 @@ _LONGEST = 512
 _LOCAL = ("oci", "oci-archive", "docker-archive", "docker-daemon", "dir", "containers-storage", "ostree")
 _INVALID = "ContainerfileInvalid"
 _INDEX = re.compile(r"[0-9]{1,9}", re.ASCII)
-_MOST_TRIGGERS = 4096
-"""ONBUILDs that stages may get from others, in all: each stage gets those of the one that it begins with."""
 _BUILD = frozenset({"BUILDPLATFORM", "BUILDOS", "BUILDARCH", "BUILDVARIANT"})
 
 Values = Mapping[str, str | None]
@@ -940,8 +980,6 @@ class _StageUse(msgspec.Struct):
     errors: list[Problem] = []
     warnings: list[Problem] = []
     runs: bool = False
-    triggers: list[Instruction] = []
-    """What ONBUILD says, for those that begin with it."""
     blank: bool = False
     """Its FROM names nothing, which builders refuse also where they would not build the stage."""
     foreign: str = ""
@@ -953,26 +991,44 @@ class _Finder:
         self._containerfile = containerfile
         self._architecture = architecture
         self._args = args
+        self._given: dict[str, str | None] = dict(args)
         self._automatic = automatic_arguments(architecture)
         self._global: dict[str, str | None] = dict(self._automatic)
-        self._names: dict[str, int] = {}
-        """The last stage of each name so far."""
+        self._places: dict[str, list[int]] = {}
+        """Where the stages of each name are, so far as they were begun."""
         self._later = {stage.name for stage in containerfile.stages if stage.name}
-        self._triggered = 0
+        self._budget = ExpansionBudget()
+        self._triggers_of: dict[int, Sequence[Instruction]] = {}
+        self._line = 1
+        """Of the instruction that is read."""
 
     def find(self, target: str) -> ExternalImages:
+        try:
+            return self._found(target)
+        except ExpansionBudgetSpent:
+            problems: list[Problem] = []
+            sentence = (
+                f"what its variables, patterns and ONBUILDs stand for takes more than {MAX_EXPANSION_STEPS} steps, one "
+                "for each character that is read, inserted or compared; let fewer stages begin with one that has "
+                "ONBUILDs, or shorten these, the values of variables and the patterns"
+            )
+            self._problem(problems, _INVALID, self._line, sentence)
+            return ExternalImages(references=(), problems=tuple(problems))
+
+    def _found(self, target: str) -> ExternalImages:
         stages = self._containerfile.stages
         for instruction in self._containerfile.header:
+            self._count(instruction)
             self._declare(instruction, self._global, complete=True)
         uses: list[_StageUse] = []
         for at, stage in enumerate(stages):
-            uses.append(self._use(stage, uses))
+            uses.append(self._begin(stage, at))
             if stage.name:
-                self._names[stage.name] = at
+                self._places.setdefault(stage.name, []).append(at)
         wanted = stage_at(stages, target) if target else len(stages) - 1
         if wanted is None or not stages:
             return ExternalImages(references=(), problems=())
-        needed = _needed(uses, wanted)
+        needed = self._read_needed(uses, wanted)
         native = _begun_with(uses, [wanted, *(at for at in needed if uses[at].runs)])
         for at in needed:
             if uses[at].foreign and uses[at].base is None:
@@ -995,29 +1051,65 @@ class _Finder:
         ]
         return ExternalImages(references=tuple(images), problems=(*errors[:MAX_ERRORS], *warnings[:MAX_ERRORS]))
 
-    def _use(self, stage: Stage, before: Sequence[_StageUse]) -> _StageUse:
+    def _begin(self, stage: Stage, at: int) -> _StageUse:
+        """What the FROM of a stage says: builders look at each."""
         use = _StageUse()
         if stage.image:
-            self._base(stage, use)
+            self._line = stage.line
+            self._budget.spend(len(stage.image) + len(stage.platform))
+            self._base(stage, use, at)
+        return use
+
+    def _read_needed(self, uses: Sequence[_StageUse], wanted: int) -> set[int]:
+        """Reads the stage and those that it needs; says which they are."""
+        found, left = set[int](), [wanted]
+        while left:
+            at = left.pop()
+            if at not in found:
+                found.add(at)
+                self._read(at, uses)
+                base = uses[at].base
+                left += [*uses[at].stages, *([base] if base is not None else [])]
+        return found
+
+    def _read(self, at: int, uses: Sequence[_StageUse]) -> None:
+        use, stage = uses[at], self._containerfile.stages[at]
+        self._line = stage.line
         # What ENV sets hides what ARG says.
-        declared: ChainMap[str, str | None] = ChainMap({}, self._global, dict(self._args))
+        declared: ChainMap[str, str | None] = ChainMap({}, self._global, self._given)
         values = declared.new_child()
-        triggered = before[use.base].triggers if use.base is not None else []
-        self._triggered += len(triggered)
-        if self._triggered > _MOST_TRIGGERS:
-            self._problem(use.errors, _INVALID, stage.line, f"its ONBUILDs are more than {_MOST_TRIGGERS}")
-            triggered = []
+        triggered = self._triggers(use.base) if use.base is not None else ()
+        self._budget.spend(_TRIGGER_STEPS * len(triggered))
         for instruction in (*triggered, *stage.instructions):
+            self._count(instruction)
             if instruction.name == "ARG":
                 self._declare(instruction, declared)
             elif instruction.name == "ENV":
                 self._set(instruction, values)
-            elif instruction.name == "ONBUILD":
-                use.triggers.append(triggered_instruction(instruction, self._containerfile.escape))
             use.runs |= instruction.name == "RUN"
             for text in _sources(instruction):
-                self._take(text, values, instruction, use, len(before))
-        return use
+                self._take(text, values, instruction, use, at)
+
+    def _triggers(self, at: int) -> Sequence[Instruction]:
+        """What the ONBUILDs of a stage say, for those that begin with it."""
+        if (found := self._triggers_of.get(at)) is None:
+            escape, instructions = self._containerfile.escape, self._containerfile.stages[at].instructions
+            found = [triggered_instruction(each, escape) for each in instructions if each.name == "ONBUILD"]
+            self._triggers_of[at] = found
+        return found
+
+    def _count(self, instruction: Instruction) -> None:
+        self._line = instruction.line
+        self._budget.spend(len(instruction.arguments) + sum(len(value) for _, value in instruction.flags))
+
+    def _expanded(self, word: str, values: Mapping[str, str | None], *, complete: bool = False) -> Expansion:
+        return expanded(word, values, self._containerfile.escape, complete=complete, budget=self._budget)
+
+    def _stage_before(self, name: str, at: int) -> int | None:
+        """The last stage of that name before another stage."""
+        places = self._places.get(name, ())
+        before = bisect_left(places, at)
+        return places[before - 1] if before else None
 
     def _declare(
         self, instruction: Instruction, values: MutableMapping[str, str | None], *, complete: bool = False
@@ -1029,18 +1121,17 @@ class _Finder:
             if name in self._args:
                 values[name] = self._args[name]
             elif equals:
-                values[name] = expanded(default, values, self._containerfile.escape, complete=complete).text
+                values[name] = self._expanded(default, values, complete=complete).text
 
     def _set(self, instruction: Instruction, values: MutableMapping[str, str | None]) -> None:
         escape = self._containerfile.escape
         pairs = name_value_pairs(instruction.arguments, escape) or ()
-        values.update([(name, expanded(value, values, escape).text) for name, value in pairs])
+        values.update([(name, self._expanded(value, values).text) for name, value in pairs])
 
-    def _base(self, stage: Stage, use: _StageUse) -> None:
+    def _base(self, stage: Stage, use: _StageUse, at: int) -> None:
         for_build = False
-        escape = self._containerfile.escape
         if stage.platform:
-            expansion = expanded(stage.platform, self._global, escape, complete=True)
+            expansion = self._expanded(stage.platform, self._global, complete=True)
             for_build = bool(expansion.used & _BUILD)
             if expansion.text is not None:
                 try:
@@ -1054,12 +1145,12 @@ class _Finder:
                 else:
                     own = Platform.of("linux", self._architecture)
                     use.foreign = str(platform) if platform != own and not for_build else ""
-        expansion = expanded(stage.image, self._global, escape, complete=True)
+        expansion = self._expanded(stage.image, self._global, complete=True)
         if expansion.text is None:
             self._unresolved(stage.image, expansion, stage.line, "FROM", use)
             return
         use.blank |= not expansion.text
-        use.base = self._names.get(expansion.text.lower())
+        use.base = self._stage_before(expansion.text.lower(), at)
         if use.base is None:
             unset = sorted(name for name in expansion.used if not self._global.get(name))
             self._external(expansion.text, stage.image, stage.line, "FROM", use, for_build=for_build, unset=unset)
@@ -1072,12 +1163,13 @@ class _Finder:
 
     def _take(self, word: str, values: Values, instruction: Instruction, use: _StageUse, at: int) -> None:
         line, name = instruction.line, instruction.name
-        expansion = expanded(word, values, self._containerfile.escape)
+        expansion = self._expanded(word, values)
         if expansion.text is None:
             self._unresolved(word, expansion, line, name, use)
             return
         index = int(expansion.text) if _INDEX.fullmatch(expansion.text) else None
-        found = self._names.get(expansion.text.lower(), index)
+        found = self._stage_before(expansion.text.lower(), at)
+        found = index if found is None else found
         if found is not None and found < at:
             use.stages.append(found)
         elif (index is not None and name != "RUN") or expansion.text.lower() in self._later:
@@ -1170,18 +1262,6 @@ class _Finder:
             message = f"Containerfile ({self._containerfile.text_name}), line {line}: {sentence}"
             severity: Literal["Error", "Warning"] = "Error" if reason == _INVALID else "Warning"
             said.append(Problem(reason=reason, message=message, architecture=self._architecture, severity=severity))
-
-
-def _needed(uses: Sequence[_StageUse], wanted: int) -> set[int]:
-    """The stages that one needs, itself among them."""
-    found, left = set[int](), [wanted]
-    while left:
-        at = left.pop()
-        if at not in found:
-            found.add(at)
-            base = uses[at].base
-            left += [*uses[at].stages, *([base] if base is not None else [])]
-    return found
 
 
 def _begun_with(uses: Sequence[_StageUse], those: Iterable[int]) -> set[int]:

@@ -1,10 +1,12 @@
 """Images that a Containerfile names from outside."""
 
+import time
 from collections.abc import Mapping
 
 import pytest
 
 from polyarch.builds.containerfile import (
+    MAX_BYTES,
     ExternalImages,
     automatic_arguments,
     external_images,
@@ -150,10 +152,12 @@ def test_what_is_no_reference_is_an_error(body: str, words: str) -> None:
 @pytest.mark.req("BD-058")
 def test_what_is_wrong_with_a_stage_that_nothing_needs_is_a_warning() -> None:
     """Builders do not look at it, and build the others."""
-    externals = found("FROM Upper\nFROM a:$V AS x\nCOPY --from=late x y\nFROM b AS late\n")
+    externals = found("FROM Upper\nFROM a::b AS x\nCOPY --from=late x y\nFROM b AS late\n")
     assert [each.written for each in externals.references] == ["b"]
     assert {(each.reason, each.severity) for each in externals.problems} == {("StageUnused", "Warning")}
-    assert "stage 'late', which does not come before this one" in externals.problems[2].message
+    assert [each.message.partition(": ")[0] for each in externals.problems] == [
+        f"Containerfile (common), line {line}" for line in (1, 2)
+    ]
 
 
 @pytest.mark.req("BD-059")
@@ -227,3 +231,72 @@ def test_a_target_is_a_stage(target: str, good: bool) -> None:
     fault = target_problem(containerfile, target)
     assert (fault is None) is good
     assert fault is None or "a stage of the text (one)" in fault.message
+
+
+VALUE = "ENV a=" + "a" * 512
+COSTLY = {
+    "patterns of a base": (f"FROM a AS b\nONBUILD {VALUE}\nONBUILD ENV {'x=${a##*a} ' * 1_000}\nFROM b\n", 3),
+    "patterns": (f"FROM a\n{VALUE}\nENV {'x=${a%%a*} ' * 1_000}\n", 3),
+    "replacements": (f"FROM a\nENV a={'a' * 64}\nENV {'x=${a//*b/c} ' * 1_000}\n", 3),
+    "values": (f"FROM a\n{VALUE}\nENV {'x=$a ' * 1_100}\n", 3),
+    "a base of many": (
+        f"FROM a AS b\nONBUILD ENV x={'y' * 1_000}\n"
+        + "".join(f"FROM b AS c{n}\n" for n in range(600))
+        + "FROM d\n"
+        + "".join(f"COPY --from=c{n} x y\n" for n in range(600)),
+        2,
+    ),
+    "many triggers": (
+        "FROM a AS b\n"
+        + "ONBUILD RUN x\n" * 200
+        + "FROM a AS c0\n"
+        + "".join(f"FROM b AS c{n + 1}\nCOPY --from=c{n} x y\n" for n in range(100)),
+        243,
+    ),
+}
+
+
+@pytest.mark.req("BD-058")
+@pytest.mark.parametrize(("body", "line"), COSTLY.values(), ids=COSTLY)
+def test_a_text_that_costs_too_much_is_refused(body: str, line: int) -> None:
+    """The line and the cure are named; nothing of it is pinned."""
+    externals = found(body)
+    (problem,) = externals.problems
+    assert (problem.reason, problem.severity, externals.references) == ("ContainerfileInvalid", "Error", ())
+    assert problem.message.startswith(f"Containerfile (common), line {line}: what its variables")
+    assert "let fewer stages begin with one that has ONBUILDs, or shorten these" in problem.message
+
+
+@pytest.mark.req("BD-058")
+def test_stages_that_nothing_needs_cost_nothing() -> None:
+    body, _ = COSTLY["patterns of a base"]
+    assert written(f"{body}COPY --from=e x y\n" + "FROM b\n" * 100 + "FROM f\n") == ["f"]
+
+
+@pytest.mark.req("BD-058")
+@pytest.mark.parametrize("unit", ["RUN x\n", "ARG a\n", "ENV a=$b\n", "COPY --from=c x y\n", "LABEL a=b\n"])
+def test_no_text_without_triggers_and_long_values_costs_too_much(unit: str) -> None:
+    externals = found("FROM a\n" + unit * (MAX_BYTES // len(unit) - 2))
+    assert all(each.severity == "Warning" for each in externals.problems)
+
+
+def cpu_seconds(body: str) -> float:
+    """The least of three."""
+    begin, several = time.process_time(), list[float]()
+    for _ in range(3):
+        found(body)
+        several.append(time.process_time() - begin)
+        begin = time.process_time()
+    return min(several)
+
+
+@pytest.mark.req("BD-323")
+@pytest.mark.parametrize("empty", ["''", '\\"\\"', "${z:-}"])
+@pytest.mark.parametrize("head", ["ARG x=", "FROM a\nENV x="])
+def test_empty_pieces_of_a_word_cost_no_more_in_a_long_word(empty: str, head: str) -> None:
+    """Four times the text takes about four times as long, and not sixteen times."""
+
+    def text(size: int) -> str:
+        return f'{head}"${{y:-{empty * (size // len(empty) // 2)}{" " * (size // 2)}}}"\nFROM a\n'
+
+    assert cpu_seconds(text(64_000)) < 9 * cpu_seconds(text(16_000))
