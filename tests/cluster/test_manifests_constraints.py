@@ -1,7 +1,8 @@
-"""What MA118 calls invalid is what a real API server refuses."""
+"""What MA111 (weights) and MA118 call invalid is what a real API server refuses."""
 
 import json
 import os
+import re
 from collections import Counter
 from random import Random
 from typing import Any
@@ -20,6 +21,16 @@ from polyarch.sandbox.cluster import Sandbox
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NUMBER = int(os.environ.get("POLYARCH_TEST_PODS", "400"))
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+PLAIN = "plain %s plain"
+"""A weight as it stands in the text, without quotes: the API server reads YAML as kubectl does."""
+WEIGHTS = ("1", "100", "5.0", "1e1", "0x10", "0o20", "010", "1_0", "+5", "5.", ".5e1", "08", "0b101", "1_0.0", "+.5e1")
+WRONG_WEIGHTS = ("0", "101", "1.5", "0x65", "1e3", "_5", ".1_0", "'5'", "'5.0'", "0b2", "0o8", "1:30", "true", "many")
+
+
+def text_of(document: dict[str, Any]) -> str:
+    return re.sub('"plain ([^"]*) plain"', r"\1", json.dumps(document))
 
 
 def random_spec(random: Random) -> dict[str, Any]:
@@ -65,9 +76,18 @@ def random_spec(random: Random) -> dict[str, Any]:
         required = wrong({"nodeSelectorTerms": [term()]}, [{}], "x", None, {"nodeSelectorTerms": [None, term()]})
         node: dict[str, Any] = {REQUIRED: required}
         if random.random() < 0.4:
-            node[PREFERRED] = wrong([{"weight": 1, "preference": term()}], None, {}, "x")
+            weight = PLAIN % random.choice(WRONG_WEIGHTS if random.random() < 0.2 else WEIGHTS)
+            node[PREFERRED] = wrong([{"weight": weight, "preference": term()}], None, {}, "x")
         spec["affinity"] = wrong({"nodeAffinity": wrong(node, [], None, chance=0.02)}, [], "x", None, chance=0.02)
     return spec
+
+
+def has_no_platform(spec: Any) -> bool:
+    """Whether an expression in some place of it is ``In`` without values of a platform key (MA104)."""
+    if isinstance(spec, dict):
+        empty = spec.get("operator") == "In" and spec.get("key") in PLATFORM_KEYS and not spec.get("values")
+        return empty or any(map(has_no_platform, spec.values()))
+    return isinstance(spec, list) and any(map(has_no_platform, spec))
 
 
 @pytest.mark.req("MF-020")
@@ -86,19 +106,23 @@ async def test_the_api_server_refuses_the_constraints_that_are_called_invalid_an
                 "metadata": {"name": f"p{number}"},
                 "spec": random_spec(random),
             }
-            found = scan(SourceText.of("web.json", json.dumps(document).encode()))
+            text = text_of(document).encode()
+            found = scan(SourceText.of("web.yaml", text))
             named = [each.what for each in mistakes(found.pod_specs[0])]
-            emptied = any(each.finding.rule == "MA104" for each in lint(found, inspected))
-            no_terms = any(each.finding.sub == "no-terms" for each in lint(found, inspected))
+            problems = [each.finding for each in lint(found, inspected)]
+            named += [f"/ {each.sub}" for each in problems if each.rule == "MA111" and each.sub == "weight"]
+            no_terms = any(each.sub == "no-terms" for each in problems)
             refusal: Exception | None = None
             try:
-                await client.create(PODS, document, namespace="default", dry_run=True)
+                path = PODS.path("default")
+                await client.raw("POST", path, query="dryRun=All", body=text, content_type="application/yaml")
             except (BadRequest, Invalid) as error:
                 refusal = error
-            if named or no_terms or refusal is None or not emptied:
+            if named or no_terms or refusal is None or not has_no_platform(document["spec"]):
                 assert (refusal is None) == (named == [] and not no_terms), (refusal, named, document["spec"])
             told.update({"refused" if refusal else "taken", *(what.partition(" ")[2] for what in named)})
             keys = [key for key in PLATFORM_KEYS if f'"{key}"' in json.dumps(document)]
             told.update(f"{'refused' if refusal else 'taken'} with {key}" for key in keys)
     assert min(told["refused"], told["taken"]) > NUMBER / 5, told
+    assert told["weight"], told
     assert all(told[f"{what} with {key}"] for what in ("refused", "taken") for key in PLATFORM_KEYS), told

@@ -188,6 +188,7 @@ WRAPPED_WEIGHT = 50
 """Weight for expressions without one: the middle of the range."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
+"""A text that only its quotes keep from being a weight."""
 
 
 def check_preferred_terms(facts: PodFacts) -> Iterator[FindingDraft]:
@@ -202,8 +203,16 @@ def check_preferred_terms(facts: PodFacts) -> Iterator[FindingDraft]:
 def _is_weight(term: PreferredTerm) -> bool:
     if term.weight is not None and is_variable(term.weight):
         return True
+    weight = _whole_number(term)
+    return weight is not None and 1 <= weight <= 100
+
+
+def _whole_number(term: PreferredTerm) -> int | None:
+    """The weight as the API server gets it: JSON has 5 for ``5.0`` and ``5e0``."""
     weight = None if term.weight_node is None else value(term.weight_node)
-    return type(weight) is int and 1 <= weight <= 100
+    if isinstance(weight, float) and weight.is_integer():
+        return int(weight)
+    return weight if type(weight) is int else None
 
 
 def _misplaced_expressions(facts: PodFacts, term: PreferredTerm) -> FindingDraft:
@@ -243,10 +252,10 @@ def _invalid_weight(facts: PodFacts, term: PreferredTerm) -> FindingDraft:
             yield Replace(where, 1)
         elif term.weight is None:
             raise RepairError("it is not a number; write one from 1 to 100")
-        elif _INTEGER.fullmatch(term.weight):
-            yield Replace(where, min(max(int(term.weight), 1), 100))
+        elif (number := _whole_number(term)) is not None or _INTEGER.fullmatch(term.weight):
+            yield Replace(where, min(max(int(term.weight) if number is None else number, 1), 100))
         else:
-            raise RepairError(f"{term.weight!r} is not a number; write one from 1 to 100")
+            raise RepairError(f"{term.weight!r} is no whole number; write one from 1 to 100")
 
     weight = "" if term.weight_node is None or term.weight is None else f" {json.dumps(value(term.weight_node))}"
     missing = is_null(term.weight_node)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from math import inf, isinf
 from typing import Any
 
 import yaml
@@ -38,8 +39,11 @@ class BeyondLimit(yaml.MarkedYAMLError):
 
 @lru_cache(maxsize=50_000)
 def plain_tag(value: str) -> str:
-    """The tag of a plain scalar with this text in YAML 1.1."""
-    return str(_resolver.resolve(ScalarNode, value, (True, False)))  # type: ignore[no-untyped-call]
+    """The tag of a plain scalar with this text in YAML 1.1, or of the number that Kubernetes reads besides."""
+    tag = str(_resolver.resolve(ScalarNode, value, (True, False)))  # type: ignore[no-untyped-call]
+    if tag not in (STRING, _INT) or (number := plain_number(value)) is None:
+        return tag
+    return _INT if isinstance(number, int) else _FLOAT
 
 
 def compose_text(text: str) -> list[Node]:
@@ -210,7 +214,8 @@ def _beyond(problem: str, node: Node) -> BeyondLimit:
 
 # -- values of plain scalars, as Kubernetes reads YAML (as JSON) rather than as YAML 1.1 defines them ------------------
 # libyaml resolves tags by YAML 1.1. Where the two differ, Kubernetes wins: a timestamp is a string, and so is ``1:30``,
-# which only YAML 1.1 takes for ninety.
+# which only YAML 1.1 takes for ninety. ``1e1``, ``.5e1``, ``0o20`` and ``08`` are numbers, as ``sigs.k8s.io/yaml`` has
+# them (``resolve`` of ``go.yaml.in/yaml/v2``, with the integers of Go).
 
 
 NULL = "tag:yaml.org,2002:null"
@@ -218,39 +223,50 @@ _BOOL = "tag:yaml.org,2002:bool"
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
 _TRUE = frozenset({"yes", "true", "on"})
+_DIGITS = re.compile(r"([-+]?)(?:0([xXbBoO]))?([0-9a-fA-F]{1,64})", re.ASCII)
+_RADIX = {"x": 16, "b": 2, "o": 8}
+_DECIMAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
 def scalar_value(node: ScalarNode) -> str | int | float | bool | None:
     """The scalar as Kubernetes reads it; a string if the text does not match its tag."""
     text = str(node.value)
-    try:
-        if node.tag == NULL:
-            return None
-        if node.tag == _BOOL:
-            return text.lower() in _TRUE
-        if node.tag == _INT:
-            return _integer(text)
-        if node.tag == _FLOAT:
-            return _float(text)
-    except ValueError:
-        return text
-    return text
+    if node.tag == NULL:
+        return None
+    if node.tag == _BOOL:
+        return text.lower() in _TRUE
+    if node.tag == _FLOAT:
+        return _float(text)
+    number = plain_number(text) if node.tag == _INT else None
+    return number if isinstance(number, int) else text
 
 
-def _integer(text: str) -> int:
-    digits = text.replace("_", "")
-    sign, digits = (-1, digits[1:]) if digits.startswith("-") else (1, digits.removeprefix("+"))
-    for prefix, radix in (("0b", 2), ("0x", 16), ("0o", 8)):
-        if digits.startswith(prefix):
-            return sign * int(digits[2:], radix)
-    return sign * int(digits, 8 if digits.startswith("0") and len(digits) > 1 else 10)
+def plain_number(text: str) -> int | float | None:
+    """The number that Kubernetes reads in a plain scalar; None where it reads none. ``5.0`` is a float here, which JSON
+    writes as 5.
+    """
+    if text[:1] not in tuple("+-.0123456789"):
+        return None
+    digits = text if text.startswith(".") else text.replace("_", "")
+    if match := _DIGITS.fullmatch(digits):
+        sign, prefix, numeral = match.groups()
+        radix = _RADIX[prefix.lower()] if prefix else 8 if numeral.startswith("0") else 10
+        try:
+            number = int(sign + numeral, radix)
+        except ValueError:
+            number = None
+        if number is not None and -(2**63) <= number < 2**64:
+            return number
+    decimal = float(digits) if _DECIMAL.fullmatch(digits) else inf
+    return None if isinf(decimal) else decimal
 
 
-def _float(text: str) -> float:
+def _float(text: str) -> float | str:
     digits = text.replace("_", "").lower()
     match digits.lstrip("+-"):
         case ".inf":
             return float("-inf") if digits.startswith("-") else float("inf")
         case ".nan":
             return float("nan")
-    return float(digits)
+    number = plain_number(text)
+    return text if number is None else float(number)
