@@ -21,8 +21,10 @@ from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.exporter.topology_document import topology_document
 from polyarch.numa.exporter.zones import node_zones
 from polyarch.numa.facts import Container, ScanSettings
+from polyarch.numa.fit.demand import PodDemandCache
 from polyarch.numa.fit.evaluate import evaluate
-from polyarch.numa.fit.facts import POD, ExactOptions, FitDecision, NodeFacts, node_facts
+from polyarch.numa.fit.facts import POD, ExactOptions, FitDecision, NodeFacts, is_memory, node_facts
+from polyarch.numa.fit.zones import FreeResources, smallest_memory_zones
 from polyarch.sandbox.kubelet_model import cpu_manager, machine, requests
 from polyarch.sandbox.kubelet_model.admission import ManagerStates, at_first
 from polyarch.sandbox.kubelet_model.cpu_manager import CpuManagerState
@@ -228,16 +230,25 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_excused(self) -> bool:
         """What no object tells: where cores have one thread and two, which CPUs are left; of mixed blocks, which before
-        1.32 a kubelet allows, in which order they came; of a pod on several zones, how its containers' memory lies."""
+        1.32 a kubelet allows, in which order they came. And in scope ``pod`` memory that fits no set of zones as a
+        whole: the memory manager then has no hint at all, which counts as no preference, and each container gets its
+        memory from wherever there is some. We insist on what the policy promises."""
         cores = [cpu.core for cpu in self.played.node.machine.cpus]
         is_hybrid = len({cores.count(core) for core in cores}) > 1
-        is_apart = self.decision.container == POD and "memory" in self.decision.resources and not self.reason
+        is_apart = self.decision.container == POD and not self.reason and self._memory_fits_nowhere
         return (
             self.is_doubled
             or is_apart
             or (is_hybrid and bool(self.played.cpu_options))
             or (self.is_mixed and self.facts.may_mix_blocks)
         )
+
+    @property
+    def _memory_fits_nowhere(self) -> bool:
+        needs = (each.needs for each in PodDemandCache(chances.facts_of(self.pod)).on(self.facts).units)
+        memory = [{name: amount for name, amount in each.items() if is_memory(name)} for each in needs]
+        room = FreeResources(self.facts, {}, ())
+        return any(each and smallest_memory_zones(each, room) is None for each in memory)
 
     @property
     def is_sure(self) -> bool:

@@ -5,7 +5,9 @@ the API server before there is something to publish."""
 
 import asyncio
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -63,6 +65,8 @@ def run_once(asked: ExportOptions, wanted: Sequence[Output], *, messages: Messag
         raise CouldNotComplete(f"{COMMAND}: {error}") from None
     for name in sorted(set(counted)):
         messages.detail(f"{name}: absent, or of no use; the object is made without it")
+    if settings.host.topology_manager_policy is None or settings.host.topology_manager_scope is None:
+        _tell_of_kubelet_flags(HostRoot(settings.host.root), messages)
     for finding in scanned.zones.warnings:
         if finding.message:
             messages.warn(finding.message)
@@ -70,6 +74,41 @@ def run_once(asked: ExportOptions, wanted: Sequence[Output], *, messages: Messag
     if asked.publish:
         messages.note(_publish(scanned.document, settings, asked.cluster))
     return 0
+
+
+FLAG_FILES: Final = (
+    f"{STATE_DIRECTORY}/kubeadm-flags.env",
+    "etc/default/kubelet",
+    "etc/sysconfig/kubelet",
+    "etc/systemd/system/kubelet.service",
+)
+FLAG_DIRECTORIES: Final = ("etc/systemd/system/kubelet.service.d", "usr/lib/systemd/system/kubelet.service.d")
+"""Where kubeadm and distributions write flags of a kubelet."""
+_FLAG: Final = re.compile(
+    r"--((?:topology|cpu|memory)-manager-(?:policy|policy-options|scope)|reserved-(?:cpus|memory))[= ][\"']?([^\s\"']+)"
+)
+
+
+def _tell_of_kubelet_flags(root: HostRoot, messages: Messages) -> None:
+    """A kubelet's flags count more than its file, which alone is read here."""
+    paths = list(FLAG_FILES)
+    for directory in FLAG_DIRECTORIES:
+        with suppress(OSError):
+            paths += [f"{directory}/{name}" for name in root.names(directory) if name.endswith(".conf")]
+    found: dict[str, str] = {}
+    for path in paths:
+        with suppress(OSError):
+            lines = root.bytes(path).decode(errors="replace").splitlines()
+            text = "\n".join(line for line in lines if not line.lstrip().startswith(("#", ";")))
+            found |= {f"--{name}={value}": root.path(path) for name, value in _FLAG.findall(text)}
+    if found:
+        given = ", ".join(f"{flag} ({file})" for flag, file in found.items())
+        messages.warn(
+            f"the kubelet has flags that count more than its configuration file and are not read here: {given}; "
+            "give --topology-manager-policy and --topology-manager-scope"
+        )
+    else:
+        messages.detail("flags of the kubelet's command line would count more than its file; they are not seen here")
 
 
 def _publish(document: dict[str, Any], settings: ExporterSettings, cluster: ClusterFlags) -> str:

@@ -228,6 +228,10 @@ def _marks(node: NodeSnapshot, resources: Sequence[str]) -> Iterator[str]:
         yield "cordoned"
     if not devices_of_several_zones(node.facts).keys().isdisjoint(resources):
         yield "shared-devices"
+    if node.facts.zones_ignored:
+        yield "other-zones"
+    if CPU in resources and (node.facts.settings.cpu_manager or "static") != "static":
+        yield "no-own-cpus"
 
 
 def findings(node: NodeSnapshot) -> Iterator[str]:
@@ -236,12 +240,15 @@ def findings(node: NodeSnapshot) -> Iterator[str]:
     if not facts.has_topology:
         yield "there is no NodeResourceTopology: no exporter runs here, or it cannot publish"
         return
+    if facts.zones_ignored:
+        yield f"{facts.zones_ignored} of its zones are no NUMA nodes (type Node, name node-<id>): they do not count"
     if settings.cpu_manager is not None and settings.cpu_manager != "static":
         yield f"the CPU manager's policy is {settings.cpu_manager}, not static: pods get no CPUs of their own"
     if settings.memory_manager is not None and settings.memory_manager != "Static":
         yield f"the memory manager's policy is {settings.memory_manager}, not Static: memory is not aligned"
     for name in (CPU, MEMORY):
-        if facts.cells and all(cell.allocatable.get(name) == cell.capacity.get(name) for cell in facts.cells):
+        listed = [cell for cell in facts.cells if name in cell.allocatable]
+        if listed and all(cell.allocatable[name] == cell.capacity[name] for cell in listed):
             yield f"nothing of {name} is reserved for the system: pods can take all of it"
     if settings.policy not in ALIGNING:
         yield f"the topology manager's policy is {settings.policy}: it aligns nothing for certain"

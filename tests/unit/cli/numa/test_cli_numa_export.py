@@ -141,6 +141,30 @@ def test_on_a_node_the_kubelets_own_configuration_is_read(export, host: NumaHost
 
 
 @pytest.mark.req("NE-103", "NE-160")
+@pytest.mark.parametrize(
+    ("place", "text", "flag"),
+    [
+        ("var/lib/kubelet/kubeadm-flags.env", 'KUBELET_KUBEADM_ARGS="--v=2 --topology-manager-policy=none"', "none"),
+        ("etc/default/kubelet", "KUBELET_EXTRA_ARGS='--topology-manager-policy restricted'", "restricted"),
+        ("etc/sysconfig/kubelet", "KUBELET_EXTRA_ARGS=--topology-manager-policy=none\n", "none"),
+        ("etc/systemd/system/kubelet.service.d/20-numa.conf", "\\\n  --topology-manager-policy=none \\\n", "none"),
+        ("etc/default/kubelet", "# --topology-manager-policy=none\nARGS=--v=2 --node-ip=::1", ""),
+        ("etc/systemd/system/kubelet.service.d/20-numa.txt", "--topology-manager-policy=none", ""),
+    ],
+)
+def test_flags_of_the_kubelet_that_count_more_than_its_file_are_told(
+    export, host: NumaHost, place: str, text: str, flag: str
+):
+    path = host.root / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    told = f"--topology-manager-policy={flag} ({path})"
+    assert (told in export().err) == bool(flag)
+    given = ("--topology-manager-policy", "restricted", "--topology-manager-scope", "container")
+    assert "flags" not in export(*given).err
+
+
+@pytest.mark.req("NE-103", "NE-160")
 def test_2_if_the_kubelets_settings_are_not_known(export, host: NumaHost):
     (host.root / "podresources/config.yaml").unlink()
     ran = export()
@@ -199,7 +223,9 @@ def test_3_if_the_machine_cannot_be_read(export, host: NumaHost):
 @pytest.mark.req("NE-160")
 def test_what_was_left_out_is_said_on_demand(export):
     assert export().err == ""
-    assert "cpu_manager_state: absent, or of no use" in export("-v").err
+    told = export("-v").err
+    assert "cpu_manager_state: absent, or of no use" in told
+    assert "flags of the kubelet's command line would count more than its file; they are not seen here" in told
 
 
 @pytest.mark.req("NE-068", "NE-160")

@@ -128,6 +128,20 @@ def test_marks(numa) -> None:
 
 
 @pytest.mark.req("NS-160")
+def test_what_no_exporter_wrote_and_cpus_that_nobody_hands_out_are_marked(numa) -> None:
+    """Zones of a balloon policy; a kubelet whose CPU manager is off, and whose zones list no memory."""
+    balloons = topology("balloons", {**zone(0), "name": "default[0]", "type": "balloon"})
+    off = topology("off", zone(0), **{"cpu-manager-policy": "none", "memory-manager-policy": "None"})
+    off["zones"][0]["resources"] = [{"name": "cpu", "capacity": "8", "allocatable": "0", "available": "0"}]
+    files = {"nodes.json": listed(balloons, off, topology("usual", zone(0)))}
+    ran = numa("top", "--nrt", "nodes.json", "--check", files=files)
+    marks = {line.split()[0]: line.split()[-1] for line in ran.out.splitlines()[1:4]}
+    assert marks == {"balloons": "other-zones", "off": "no-own-cpus", "usual": "-"}
+    assert "balloons: 1 of its zones are no NUMA nodes" in ran.out
+    assert "off: nothing of memory" not in ran.out
+
+
+@pytest.mark.req("NS-160")
 def test_check_says_what_keeps_pods_from_being_aligned_and_exits_with_1(numa) -> None:
     reserved = zone(0)
     for each in reserved["resources"]:
