@@ -229,6 +229,8 @@ _ARM_MACHINES: Final = re.compile(r"(t2a|c4a|n4a|a4x)(-|$)")
 """Machine series of Google Cloud with Arm processors."""
 _ARM_SIZES: Final = re.compile(r"standard_[a-z]+\d+(-\d+)?[a-z]*(p[a-z]*_|.*_gb\d00_)", re.ASCII | re.IGNORECASE)
 """Sizes of Azure with Arm processors: a ``p`` among the additive features, and Grace."""
+MAX_SIZE_LENGTH: Final = 128
+"""Characters of a size. The pattern takes the square of them, and a namespaced object says what they are."""
 
 
 def ack_node_group(document: Json) -> TemplateReading:
@@ -260,6 +262,8 @@ def aks_agent_pool(document: Json) -> TemplateReading:
     """A ManagedClustersAgentPool of AKS."""
     spec = mapping_at(document, "spec")
     size = str(spec.get("vmSize") or "")
+    if len(size) > MAX_SIZE_LENGTH:
+        raise TemplateError(f"vmSize is {_shown(size)}, which has more than {MAX_SIZE_LENGTH} characters")
     return TemplateReading(
         frozenset({"arm64" if _ARM_SIZES.match(size) else "amd64"}) if size else None,
         systems=frozenset({normal_system(str(spec.get("osType") or "Linux"))}),

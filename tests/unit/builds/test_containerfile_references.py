@@ -291,12 +291,13 @@ def cpu_seconds(body: str) -> float:
 
 
 @pytest.mark.req("BD-323")
-@pytest.mark.parametrize("empty", ["''", '\\"\\"', "${z:-}"])
+@pytest.mark.parametrize("empty", ["''", '""', "${z:-}"])
 @pytest.mark.parametrize("head", ["ARG x=", "FROM a\nENV x="])
 def test_empty_pieces_of_a_word_cost_no_more_in_a_long_word(empty: str, head: str) -> None:
     """Four times the text takes about four times as long, and not sixteen times."""
 
     def text(size: int) -> str:
-        return f'{head}"${{y:-{empty * (size // len(empty) // 2)}{" " * (size // 2)}}}"\nFROM a\n'
+        body = f'{head}"${{y:-{empty * (size // len(empty) // 2)}{" " * (size // 2)}}}"\n'
+        return body if head.startswith("FROM") else f"{body}FROM a\n"
 
     assert cpu_seconds(text(64_000)) < 9 * cpu_seconds(text(16_000))

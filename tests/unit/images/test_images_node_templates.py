@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.images.node_templates import KINDS, RESOURCES, platforms_of_template
+from polyarch.images.node_templates import KINDS, RESOURCES, TemplateError, aks_agent_pool, platforms_of_template
 from polyarch.platforms import NodePlatform
 
 pytestmark = pytest.mark.req("PL-218")
@@ -101,3 +101,17 @@ def test_the_rights_name_every_kind_that_is_read() -> None:
     assert {(group, f"{kind.lower()}s") for group, kind, _ in KINDS} == {
         (group, plural) for group, plurals in RESOURCES.items() for plural in plurals
     }
+
+
+@pytest.mark.parametrize("size", ["Standard_D4" + "p" * 16_000, "Standard_D4" + "p" * 118, "x" * 129])
+def test_a_size_of_azure_that_is_longer_than_any_is_not_understood(size) -> None:
+    """Reading it would take the square of its length."""
+    with pytest.raises(TemplateError, match=r"^vmSize is .{60}, which has more than 128 characters$"):
+        aks_agent_pool(described(vmSize=size))
+    kind = next(each for each in KINDS if each.kind == "ManagedClustersAgentPool")
+    assert platforms_of_template(kind, described(vmSize=size)) == frozenset()
+
+
+def test_the_longest_size_of_azure_is_understood() -> None:
+    size = "Standard_D4" + "p" * 116 + "_"
+    assert aks_agent_pool(described(vmSize=size)).architectures == {"arm64"}

@@ -6,6 +6,7 @@ read is left out, or counts as nothing. Pure.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -568,11 +569,14 @@ def node_settings(topology: NodeResourceTopology) -> NodeSettings:
     )
 
 
+_MINOR = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
 @lru_cache(maxsize=256)
 def _minor(version: str) -> int:
     """Of Kubernetes 1."""
     parts = version.removeprefix("v").split(".")
-    return int(parts[1]) if len(parts) > 1 and parts[1].isascii() and parts[1].isdecimal() else sys.maxsize
+    return int(parts[1]) if len(parts) > 1 and _MINOR.fullmatch(parts[1]) else sys.maxsize
 
 
 def node_amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:

@@ -33,7 +33,7 @@ from polyarch.builds.plan.document import (
     Write,
     uid_placeholder,
 )
-from polyarch.kube.controller import NoRequeue, RequeueAfter
+from polyarch.kube.controller import Controller, NoRequeue, RequeueAfter
 from polyarch.kube.resources import JOBS, RUNTIME_CLASSES
 from polyarch.objects import ObjectKey
 
@@ -405,6 +405,31 @@ async def test_a_build_that_is_gone_is_forgotten(world):
     world.there = False
     assert await world.look() == NoRequeue()
     assert world.inputs.forgotten == [REF]
+
+
+@pytest.mark.req("BD-232")
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), RecursionError(), ValueError("5000 digits"), MemoryError()])
+async def test_a_plan_that_fails_stops_no_other_build_of_its_repository(world, error):
+    """It is tried again by itself, later; the next one is planned at once."""
+    tried = 0
+
+    def plan(facts: BuildFacts) -> BuildPlan:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            raise error
+        return planned()
+
+    world.plans = plan
+    controller = Controller("builds", world.passes.reconcile, workers=1, clock=world.clock)
+    controller.queue.add(REF)
+    controller.queue.add(BuildRef("ImageBuild", REF.namespace, "other"))
+    running = asyncio.create_task(controller.run())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (tried, running.done()) == (2, False)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 @pytest.mark.req("BD-195", "BD-232", "BD-348")

@@ -29,6 +29,18 @@ def zone(name: str, type: str = "Node", **resources: Any) -> dict[str, Any]:
     return {"name": name, "type": type, "resources": listed}
 
 
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [
+        ("v1.31.4", True), ("v1.32.0", False), ("v1.031.0", True), (f"v1.{'9' * 5_000}", False),
+        (f"v1.{'9' * 5_000}.0", False), (f"v1.{'0' * 5_000}1.0", False), ("v1", False), ("v1.x", False), ("", False),
+        ("v1.\u0663.0", False), ("v1.-3", False),
+    ],
+)  # fmt: skip
+def test_a_kubelet_whose_version_is_no_number_is_a_new_one(version: str, old: bool) -> None:
+    assert NodeFacts(name="worker", kubelet=version).may_mix_blocks is old
+
+
 @pytest.mark.req("NS-005")
 def test_cells_are_zones_of_nodes_by_their_number() -> None:
     """Others are ignored and counted, and of two with one number the first one counts."""
