@@ -348,6 +348,23 @@ def test_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
     assert ("more than one minor version away" in message) is warns
 
 
+@pytest.mark.req("NO-084")
+@pytest.mark.parametrize(
+    ("image", "warns"),
+    [
+        ("registry.example/openshift4/noderesourcetopology-scheduler-rhel9:v4.18", True),
+        (f"own/noderesourcetopology-scheduler@{DIGEST}", True),
+        ("registry.k8s.io/scheduler-plugins/kube-scheduler:v0.30.6", False),
+        ("own/kube-scheduler", False),
+    ],
+)
+def test_the_schedulers_image_of_another_operator_is_told_of_before_and_after_it_runs(image: str, warns: bool) -> None:
+    spec = {"imageSpec": image}
+    for ready in (None, deployed(spec, available="True")):
+        message = plan_scheduler(observed(spec, deployment=ready)).condition.message
+        assert ("remove spec.imageSpec for that of the cluster's version" in message) is warns
+
+
 @pytest.mark.req("NO-085", "NS-090")
 @pytest.mark.parametrize(
     ("spec", "annotations", "verb"),

@@ -159,6 +159,8 @@ VALIDATION: Final = "SCHEDULER_IMAGE_VALIDATION"
 DIGESTS: Final = "SCHEDULER_IMAGE_DIGESTS"
 STOCK: Final = "registry.k8s.io/kube-scheduler"
 _DIGEST: Final = re.compile(r"@(sha256:[0-9a-f]{64})\Z")
+PLUGIN_IMAGE: Final = "noderesourcetopology-scheduler"
+"""In the name of the image that the NUMA Resources Operator runs."""
 _MINOR: Final = re.compile(r":v?1\.([0-9]+)(?:[.+-][^/@]*)?(?:@.*)?\Z")
 _RELEASE: Final = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)")
 
@@ -206,6 +208,11 @@ def release_of(version: str) -> str:
 
 def _warning(image: str, version: str) -> str:
     """What an image names no version of, such as a digest alone, is not judged."""
+    if PLUGIN_IMAGE in image:
+        return (
+            f"image {image} seems to be the scheduler with the plugin, and it is run as a stock kube-scheduler; "
+            "remove spec.imageSpec for that of the cluster's version"
+        )
     found, own = _MINOR.search(image), release_of(version).split(".")
     if found is None or len(own) < 2 or not own[1].isdigit() or abs(int(found[1]) - int(own[1])) <= 1:
         return ""
@@ -301,7 +308,7 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
     wanted = next(document for document in documents if document["kind"] == DEPLOYMENTS.kind)
     is_ready = is_available(facts.deployment, wanted)
     return SchedulerPlan(
-        condition=_available(settings, image) if is_ready else _progress(parts, facts.deployment),
+        condition=_available(settings, image) if is_ready else _progress(parts, facts.deployment, image),
         status=_status(parts),
         extra=extra,
         events=events,
@@ -339,10 +346,12 @@ def _replicas(deployment: Mapping[str, Any]) -> int:
     return int((deployment.get("spec") or {}).get("replicas", 1))
 
 
-def _progress(parts: SchedulerParts, deployment: Mapping[str, Any] | None) -> OperatorCondition:
+def _progress(parts: SchedulerParts, deployment: Mapping[str, Any] | None, image: ChosenImage) -> OperatorCondition:
     available = ((deployment or {}).get("status") or {}).get("availableReplicas", 0)
     message = f"{parts.home}/{SCHEDULER} is updating ({available}/{parts.replicas})"
-    return OperatorCondition("Progressing", numa_facts.DEPLOYMENT_UPDATING, message)
+    return OperatorCondition(
+        "Progressing", numa_facts.DEPLOYMENT_UPDATING, "; ".join(filter(None, (message, image.warning)))
+    )
 
 
 def _events(settings: SchedulerSettings) -> tuple[PlannedEvent, ...]:
