@@ -603,6 +603,19 @@ def test_a_value_that_is_right_already_is_no_change(selector: str, expressions: 
     assert same(value, yaml.safe_load(result.text))
 
 
+@pytest.mark.req("MF-053")
+@pytest.mark.parametrize("template", ["text", "[{}]", "[]", "5", "true", "'${TEMPLATE}'"])
+def test_a_field_that_is_no_mapping_is_no_place_for_an_affinity(template: str) -> None:
+    """Kafka, whose pods get their affinity in a mapping that may be missing."""
+    text = (
+        "apiVersion: kafka.strimzi.io/v1beta2\nkind: Kafka\nmetadata: {name: web}\n"
+        f"spec: {{kafka: {{image: quay.io/acme/web:2, template: {template}}}}}\n"
+    )
+    result = fixed(text)
+    assert (result.text, result.unproven) == (text, None)
+    assert "/spec/kafka/template is not a mapping" in {each.note for each in result.refused}
+
+
 @pytest.mark.req("MF-042")
 def test_what_remains_is_where_it_was_before_the_repair_on_request() -> None:
     """A finding behind new documents, removed values and inserted lines has its old place."""

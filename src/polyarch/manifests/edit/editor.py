@@ -7,6 +7,7 @@ use) raises :class:`~polyarch.manifests.edit.layout.CannotEdit` with the reason.
 Pure.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,6 +88,8 @@ def _is_filled_flow(node: Node) -> bool:
     return isinstance(node, CollectionNode) and bool(node.flow_style) and bool(node.value)
 
 
+_COMMENT = re.compile(r"#[^\r\n]*")
+_ANCHOR = re.compile(r"&[^\s,\[\]{}]+")
 _OPEN_END = "a block scalar ends the file without a line break"
 
 
@@ -147,7 +150,7 @@ class _Writer:
     def content_start(self, entry: Entry) -> int:
         """Offset of a value after its anchor; raises for a value with a tag."""
         start = min(properties_end(self.text, entry.value_start), entry.end)
-        if any(part.startswith("!") for part in self.text[entry.value_start : start].split()):
+        if any(part.startswith("!") for part in _COMMENT.sub("", self.text[entry.value_start : start]).split()):
             raise CannotEdit("the value has a tag")
         return max(start, entry.value_start)
 
@@ -198,10 +201,8 @@ class _Writer:
 
     def tail(self, entry: Entry) -> int:
         """After the colon or dash, or after the anchor behind it."""
-        start = self.content_start(entry)
-        if start == entry.value_start:
-            return entry.after_key
-        return entry.value_start + len(self.text[entry.value_start : start].rstrip())
+        anchor = _ANCHOR.match(self.text, entry.value_start, self.content_start(entry))
+        return anchor.end() if anchor else entry.after_key
 
     def starts_own_line(self, start: int, entry: Entry) -> bool:
         return self.source.line_start(start) > entry.start

@@ -145,7 +145,10 @@ def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any])
         raise RepairError(f"{where} is not a mapping")
     document = facts.pod_spec.document
     if node is None and item(document.root, where.rpartition("/")[0]) is None:
-        return [ensure(document.value, where + pointer(*rest), members)]
+        try:
+            return [ensure(document.value, where + pointer(*rest), members)]
+        except KeyError as error:
+            raise RepairError(f"{error.args[0].rpartition('/')[0]} is not a mapping") from None
     value = reduce(lambda member, segment: {segment: member}, reversed(rest), cast("Any", members))
     return [Add(where, value) if node is None else Replace(where, value)]
 

@@ -270,6 +270,10 @@ REPLACED = [
     pytest.param("a:\n    x: 1\n", ["b"], "a:\n- b\n", id="a mapping by a sequence"),
     pytest.param("a: [b, c] # d\n", ["x", {"w": 1}], "a: [x, {w: 1}] # d\n", id="flow stays flow"),
     pytest.param("a: {b: c,\n  d: e}\n", "x", "a: x\n", id="flow by a text"),
+    pytest.param("a: &x # c\n  b: 1\n", 5, "a: &x 5 # c\n", id="a block with a comment behind its anchor"),
+    pytest.param("a: &x # c\n- b\n", {}, "a: &x {} # c\n", id="a sequence with one"),
+    pytest.param("a: &x # !c\n  b: 1\n", ["d"], "a: &x # !c\n- d\n", id="one that looks like a tag"),
+    pytest.param("a: # c\n  &x # d\n  b: 1\n", "z", "a: # c\n  &x z # d\n", id="an anchor on its own line"),
 ]
 
 
@@ -375,6 +379,9 @@ REMOVED = [
     pytest.param("a: [\n  b, # x\n  c, # y\n  d # z\n]\n", ["/a/2"], "a: [\n  b, # x\n  c # y\n]\n", id="lines, last"),
     pytest.param("a: [\n  b, # x\n  c, # y\n  d\n]\n", ["/a/1"], "a: [\n  b, # x\n  d\n]\n", id="lines, between"),
     pytest.param('{\n  "a": 1,\n  "b": 2\n}\n', ["/b"], '{\n  "a": 1\n}\n', id="JSON, last"),
+    pytest.param("a: &x # c\n  b: 1\nd: 2\n", ["/a/b"], "a: &x {} # c\nd: 2\n", id="all of an anchored mapping"),
+    pytest.param("a: &x # c\r\n- 1\r\n", ["/a/0"], "a: &x [] # c\r\n", id="all of an anchored sequence"),
+    pytest.param("- &x # c\n  b: 1\n", ["/0/b"], "- &x {} # c\n", id="all of an anchored element"),
 ]
 
 
