@@ -92,9 +92,7 @@ class Objects:
     def object(self, name: str) -> Any:
         metadata = self.metadata(name)
         pod: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": self.pod_spec()}
-        match self.one(
-            "Pod", "Deployment", "Deployment", "DaemonSet", "CronJob", "Workflow", "CSV", "Config", "Preview"
-        ):
+        match self.one(*KINDS):
             case "Pod":
                 return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self.pod_spec()}
             case "Deployment" | "DaemonSet" as kind:
@@ -403,7 +401,7 @@ class Writer:
         before = f"{gap}{anchor}" if anchor else ""
         if isinstance(member, str) and "\n" in member:
             self.used("block scalars")
-            mark = "|" if member.endswith("\n") else "|-"
+            mark = self.random.choice("||>") + self.random.choice(["", "", "-", "+"])
             return [f"{head}{before} {mark}", *(f"    {each}".rstrip() for each in member.splitlines())]
         if not isinstance(member, dict | list) or not member or self.maybe(self.flow):
             text = self.inline(member)
