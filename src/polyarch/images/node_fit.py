@@ -344,7 +344,8 @@ def not_running(pod: PodRequirements, platform: NodePlatform, *, has_crio: bool 
     if has_crio and pod.on_crio is not None and platform in pod.platforms and platform not in pod.on_crio:
         return Mismatch(MismatchKind.IMAGES, f"its CRI-O finds nothing for {platform} in the index of an image")
     if platform not in pod.platforms and not (has_crio and pod.on_crio is not None and platform in pod.on_crio):
-        return Mismatch(MismatchKind.IMAGES, f"its images run on {pod.platforms}, and not on {platform}")
+        place = f"not on {platform}" if platform.architecture else "nothing says the node's architecture"
+        return Mismatch(MismatchKind.IMAGES, f"its images run on {pod.platforms}, and {place}")
     return None
 
 

@@ -61,7 +61,11 @@ def explain_pods(
     ] = None,
     objects: Annotated[
         list[File] | None,
-        option("Configurations, policies, namespaces and nodes to decide with; repeatable", group=EXPLAINED),
+        option(
+            "Configurations, policies, namespaces, RuntimeClasses, nodes and what makes nodes (NodePools, MachineSets, "
+            "…) to decide with; repeatable",
+            group=EXPLAINED,
+        ),
     ] = None,
     stage: Annotated[Stage, option("Decide as the webhook, or as the controller", group=EXPLAINED)] = "admission",
     cold: Annotated[bool, flag("Decide as if no image were known yet", group=EXPLAINED)] = False,

@@ -76,7 +76,8 @@ def document(found: Iterable[PlatformFit]) -> list[Json]:
 
 def row_of(row: Mapping[str, Any]) -> str:
     """One platform of nodes on one line."""
-    platform = row["platform"].removeprefix("linux/")
+    system, _, architecture = row["platform"].partition("/")
+    platform = row["platform"].removeprefix("linux/") if architecture else f"{system} of unknown architecture"
     head = f"{platform}: {row['fitting']} of {row['nodes']} {'node takes' if row['nodes'] == 1 else 'nodes take'} it"
     reasons = [
         f"{each['message']} ({each['nodes']})" if row["nodes"] > 1 else each["message"] for each in row["mismatches"]

@@ -313,6 +313,7 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
                     RUNTIME_CLASSES.kind,
                     "Namespace",
                     "Node",
+                    *dict.fromkeys(each.kind for each in TEMPLATE_KINDS),
                 )
                 expected = ", ".join(kinds)
                 raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")

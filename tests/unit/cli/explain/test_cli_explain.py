@@ -12,6 +12,7 @@ import yaml
 from polyarch.cli import main
 from polyarch.cli.explain import explain as deciding
 from polyarch.cli.explain.pods import GivenPod, SeenPod, configuration_from
+from polyarch.images.node_templates import KINDS as TEMPLATE_KINDS
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
 from polyarch.oci.auth.credential_stores import NoCredentials
@@ -421,6 +422,7 @@ def test_objects_of_other_kinds_or_names_are_refused(explain):
     result = explain(pod("web:1"), objects=[{"kind": "ConfigMap", "metadata": {"name": "x"}}])
     assert result.code == 2
     assert "--objects takes ClusterPodPlacementConfig" in result.err
+    assert all(each.kind in result.err for each in TEMPLATE_KINDS)
     other = policy()
     other["metadata"]["name"] = "other"
     assert "must be named 'cluster', not 'other'" in explain(pod("web:1"), objects=[other]).err
@@ -916,6 +918,22 @@ def test_what_a_controller_completes_is_not_called_refused(explain) -> None:
     assert (found.code, found.pods[0]["refused"]) == (0, "")
     found = explain({**service, "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}})
     assert (found.code, found.pods[0]["refused"][:24]) == (1, "spec.containers[0].name:")
+
+
+@pytest.mark.req("PL-733")
+@pytest.mark.parametrize(
+    ("os", "image", "line"),
+    [
+        ("linux", "web:1", "linux of unknown architecture: 0 of 1 node takes it: its images run on "),
+        ("windows", "web:1", "windows of unknown architecture: 0 of 1 node takes it: its images run on "),
+    ],
+)
+def test_a_node_that_says_no_architecture_is_described_as_that(explain, os: str, image: str, line: str) -> None:
+    machine = node("a", "", os=os)
+    machine["metadata"]["labels"].pop("kubernetes.io/arch")
+    out = " ".join(explain(pod(image), objects=[machine], args=()).out.split())
+    assert line in out
+    assert ", and nothing says the node's architecture" in out
 
 
 @pytest.mark.parametrize("taints", [None, [None], []])
