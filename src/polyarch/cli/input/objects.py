@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -155,12 +155,33 @@ def _documents(text: str, file: str) -> Iterator[FileDocument]:
         content = value(root)
         if content is None:
             continue
+        _make_whole(content)
         if not isinstance(content, dict):
             raise UsageError(
                 f"{file}, document {number}, line {root.start_mark.line + 1}: "
                 f"expected a Kubernetes object (a mapping), found a {type(content).__name__}"
             )
         yield from _items(FileDocument(file, number, content, root))
+
+
+_LEAST_WITH_EXPONENT: Final = 1e21
+"""From here on JSON has an exponent, which no whole number may have."""
+
+
+def _make_whole(content: dict[str, Any] | list[Any]) -> None:
+    """Whole numbers with a point become integers, in place: JSON, which kubectl makes of YAML, writes 5.0 as 5."""
+    seen: set[int] = set()
+    open_: list[Any] = [content]
+    while open_:
+        holder = open_.pop()
+        if not isinstance(holder, dict | list) or id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        for key, member in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(member, float) and member.is_integer() and abs(member) < _LEAST_WITH_EXPONENT:
+                holder[key] = int(member)
+            else:
+                open_.append(member)
 
 
 def _items(document: FileDocument) -> Iterator[FileDocument]:

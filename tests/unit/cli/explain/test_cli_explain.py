@@ -936,6 +936,28 @@ def test_a_node_that_says_no_architecture_is_described_as_that(explain, os: str,
     assert ", and nothing says the node's architecture" in out
 
 
+@pytest.mark.req("PL-731")
+@pytest.mark.parametrize("weight", ["5.0", "5.", "0.5e1", "+5.0", "5_0.0"])
+def test_a_whole_number_may_be_written_with_a_point(explain, weight: str) -> None:
+    manifest = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: p}}
+spec:
+  containers: [{{name: a, image: "web:1"}}]
+  tolerations: [{{key: a, effect: NoExecute, tolerationSeconds: 30.0}}]
+  affinity:
+    nodeAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: {weight}
+        preference: {{matchExpressions: [{{key: a, operator: Exists}}]}}
+"""
+    found = explain(manifest)
+    assert (found.code, found.err if found.code else "") == (0, "")
+    assert "refused" not in explain(manifest.replace(weight, "5.5")).out
+    assert "weight" in explain(manifest.replace(weight, "5.5")).err
+
+
 @pytest.mark.parametrize("taints", [None, [None], []])
 def test_nulls_among_the_taints_of_a_node_are_no_taints(explain, taints) -> None:
     machine = node("a", "amd64")

@@ -245,6 +245,17 @@ def test_the_reason_of_the_exit_code_is_said_also_to_who_wants_no_notes(
     assert f"polyarch: {problem}" in ran.err
 
 
+@pytest.mark.req("RP-002")
+@pytest.mark.parametrize(("replicas", "counted"), [("3.0", 3), ("3e0", 3), ("0.0", 0), ("3.5", None)])
+def test_replicas_may_be_written_with_a_point(report: Command, replicas: str, counted: int | None) -> None:
+    manifest = READY.replace("spec:\n", f"spec:\n  replicas: {replicas}\n", 1)
+    report.write("given.yaml", manifest)
+    ran = report("-f", "given.yaml", "--target", "arm64", "-o", "json")
+    assert ran.code == (2 if counted is None else 0)
+    if counted is not None:
+        assert [each["weight"]["replicas"] for each in json.loads(ran.out)["workloads"]] == [counted]
+
+
 @pytest.mark.req("RP-023")
 def test_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is_named(report: Command) -> None:
     ran = report("-f", "all.yaml", "--target", "amd64", "--target", "arm64", "--fail-under", "90")
