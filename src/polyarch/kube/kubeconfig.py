@@ -18,6 +18,7 @@ from polyarch.kube.credentials import GROUP, VERSIONS
 from polyarch.kube.errors import ConfigurationError
 from polyarch.kube.settings import Configuration, ExecSettings, PemSource, TlsSettings, User
 from polyarch.proxies import InvalidProxy, Proxies, Proxy, parse
+from polyarch.yaml_loader import SafeLoader
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ def _read(path: Path) -> _File:
         ) from error
     try:
         document = _load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
@@ -202,10 +203,9 @@ def _load(text: bytes) -> Any:
     try:
         # JSON first: indented with tabs it is not valid YAML.
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(text, Loader=loader)  # noqa: S506 - both are safe loaders
+    return yaml.load(text, SafeLoader)  # noqa: S506 - safe
 
 
 def _context(merged: _Merged, wanted: str | None) -> tuple[str, _Found[_Context]]:

@@ -83,8 +83,10 @@ def providers_of(content: bytes, *, directory: str, origin: str) -> "ProviderCon
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         import yaml
 
+        from polyarch.yaml_loader import SafeLoader
+
         try:
-            data = yaml.safe_load(content)
+            data = yaml.load(content, SafeLoader)  # noqa: S506 - safe
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             mark = getattr(error, "problem_mark", None)
             where = f" at line {mark.line + 1}" if mark is not None else ""

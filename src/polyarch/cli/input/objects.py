@@ -17,10 +17,11 @@ import yaml
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.files import find_files
 from polyarch.kube.schema import Schema, mistyped, stored_schema, without_nulls
-from polyarch.manifests.scan.composer import MAX_DEPTH, compose_text
+from polyarch.manifests.scan.composer import compose_text
 from polyarch.manifests.scan.nodes import chunks, value
 from polyarch.objects import without_null_values
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
+from polyarch.yaml_loader import SafeLoader
 
 if TYPE_CHECKING:
     from polyarch.taints.api import ArchitectureTaints
@@ -208,24 +209,6 @@ def _element(node: Any, index: int) -> Any:
 
 
 # -- files that an option names
-
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class SafeLoader(_LOADER):  # type: ignore[misc]
-    """Refuses nesting without end, which would take the process with it: the C composer knows no limit."""
-
-    depth = 0
-
-    def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            mark = parent.start_mark if parent is not None else None
-            raise yaml.MarkedYAMLError(problem=f"nesting is deeper than {MAX_DEPTH} levels", problem_mark=mark)
-
-    def ascend_resolver(self) -> None:
-        self.depth -= 1
 
 
 class StrictLoader(SafeLoader):

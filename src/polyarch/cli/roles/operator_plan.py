@@ -42,6 +42,7 @@ from polyarch.operator.components.numa_scheduler_plan import NodeCounts, Schedul
 from polyarch.operator.components.numa_scheduler_plan import plan_scheduler as scheduler_plan
 from polyarch.operator.operands import tolerated
 from polyarch.operator.settings import DEFAULT_IMAGE, OLDEST_KUBERNETES, ClusterCapabilities, OperatorSettings
+from polyarch.yaml_loader import SafeLoader
 
 JsonObject = Mapping[str, Any]
 
@@ -256,8 +257,8 @@ def _hosted(config_maps: Iterable[FileDocument]) -> list[dict[str, Any]]:
         if HOSTED_LABEL not in (metadata.get("labels") or {}):
             continue
         try:
-            content = yaml.safe_load((each.content.get("data") or {}).get(HOSTED_KEY) or "")
-        except yaml.YAMLError as error:
+            content = yaml.load(str((each.content.get("data") or {}).get(HOSTED_KEY) or ""), SafeLoader)  # noqa: S506
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise each.error(f"data.{HOSTED_KEY} is not YAML ({' '.join(str(error).split())})") from None
         found.append({**(content if isinstance(content, dict) else {}), "metadata": metadata})
     return found

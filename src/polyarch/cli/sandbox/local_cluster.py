@@ -34,6 +34,7 @@ from polyarch.sandbox.real import emulation
 from polyarch.sandbox.registry.images import read_descriptions
 from polyarch.sandbox.registry.seed import PushedImage
 from polyarch.sandbox.state import Folder, Settings
+from polyarch.yaml_loader import SafeLoader
 
 T = TypeVar("T")
 REAL_NODES = 2
@@ -281,10 +282,10 @@ def _merge(sandbox: Sandbox) -> None:
 def _read_yaml(file: str) -> Any:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        return yaml.safe_load(text)
+        return yaml.load(text, SafeLoader)  # noqa: S506 - safe
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not YAML or JSON: {error}") from error
 
 
@@ -498,10 +499,10 @@ def _without(document: Mapping[str, Any], section: str, names: set[str]) -> list
 def _read(path: Path) -> dict[str, Any]:
     empty = {"apiVersion": "v1", "kind": "Config", "preferences": {}}
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), SafeLoader)  # noqa: S506 - safe
     except FileNotFoundError:
         return empty
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(
             f"--merge-kubeconfig: {path} is not YAML ({error}); fix it, or run without the option"
         ) from error

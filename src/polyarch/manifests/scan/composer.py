@@ -20,7 +20,8 @@ from yaml.composer import ComposerError
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 from yaml.resolver import Resolver
 
-MAX_DEPTH = 100
+from polyarch.yaml_loader import MAX_DEPTH
+
 MAX_EXPANDED = 1_000_000
 """Nodes of a document after its aliases are followed."""
 

@@ -46,11 +46,7 @@ from polyarch.numa.exporter.settings import (
     Setting,
 )
 from polyarch.numa.facts import ContainerName
-
-try:
-    from yaml import CSafeLoader as Loader
-except ImportError:  # PyYAML without its C part
-    from yaml import SafeLoader as Loader  # type: ignore[assignment]
+from polyarch.yaml_loader import SafeLoader
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_ROOT: Final = "/etc/rte"
@@ -291,7 +287,7 @@ def read_yaml(path: Path) -> Mapping[object, object] | None:
             f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
     try:
-        content = yaml.load(text, Loader=Loader)
+        content = yaml.load(text, SafeLoader)  # noqa: S506 - safe
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise InvalidExporterConfiguration(f"{path}: {line}not YAML: {error.problem or error.context}") from None

@@ -281,8 +281,10 @@ def yaml_mapping(place: str, content: bytes) -> dict[str, Any]:
     """The object that a text of YAML describes, of whatever kind. Raises InvalidKubeletConfiguration."""
     import yaml  # most exporters ask the kubelet and read no file
 
+    from polyarch.yaml_loader import SafeLoader
+
     try:
-        document = yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        document = yaml.load(content, SafeLoader)  # noqa: S506 - safe
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""

@@ -22,6 +22,7 @@ import yaml
 from polyarch.builds.jobs import contract
 from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE
 from polyarch.sandbox.pods.spec import Container
+from polyarch.yaml_loader import SafeLoader
 
 SOCKET: Final = "unix://"
 _OF_THE_POD: Final = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\]|0\.0\.0\.0|\[::\])?(:[0-9]+)")
@@ -161,8 +162,8 @@ def configured_by(container: Container, variables: Mapping[str, str], mounts: Ma
 def pod_scheduler_configuration(text: str, context: SchedulerPodContext) -> str:
     """The text as this pod's scheduler needs it. What is no configuration stays as it is: the program says so."""
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
+        found = yaml.load(text, SafeLoader)  # noqa: S506 - safe
+    except (yaml.YAMLError, ValueError, RecursionError):
         return text
     if not isinstance(found, dict):
         return text

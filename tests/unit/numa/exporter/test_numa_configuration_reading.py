@@ -294,7 +294,7 @@ def test_a_home_behind_a_symlink_is_a_home(tmp_path: Path) -> None:
         ("daemon/config.yaml", "a: [", "line 2: not YAML: "),
         ("daemon/config.yaml", "- a", "expected a mapping of keys, such as `kubelet:`"),
         ("daemon/config.yaml", "\x01", "not YAML: "),
-        ("daemon/config.yaml", "a: 2026-99-99", "not YAML: "),
+        ("daemon/config.yaml", "a: 2026-99-99", "line 1: not YAML: the value is no timestamp"),
         ("daemon/config.yaml", "nrtUpdater: on-off", "nrtUpdater: expected a mapping of keys"),
         (
             "daemon/config.yaml",
