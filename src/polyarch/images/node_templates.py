@@ -153,8 +153,22 @@ def _requirements(spec: Json) -> Iterator[_PoolRequirement]:
 def _possible(requirements: Sequence[_PoolRequirement], offered: frozenset[str]) -> frozenset[str]:
     """The values that all requirements admit: those that are offered, and those that one of them names."""
     all_of = [each.requirement for each in requirements]
-    named = {value for each in all_of if each.operator == "In" for value in each.values}
-    return frozenset(value for value in offered | named if all(each.matches({each.key: value}) for each in all_of))
+    found = set(offered).union(*(each.values for each in all_of if each.operator == "In"))
+    bounds: dict[str, Requirement] = {}
+    for each in all_of:
+        match each.operator:
+            case "In":
+                found.intersection_update(each.values)
+            case "NotIn":
+                found.difference_update(each.values)
+            case "DoesNotExist":
+                found.clear()
+            case "Gt" | "Lt":
+                sign = 1 if each.operator == "Gt" else -1
+                tightest = bounds.setdefault(each.operator, each)
+                if sign * int(each.values[0]) > sign * int(tightest.values[0]):
+                    bounds[each.operator] = each
+    return frozenset(value for value in found if all(each.matches({each.key: value}) for each in bounds.values()))
 
 
 _INSTANCES: Final = re.compile(r"instance-type|instance-(family|category|generation)|sku-|machine-(family|type)")

@@ -1,11 +1,23 @@
 """The platforms that templates of autoscalers and clouds may bring."""
 
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from polyarch.images.node_templates import KINDS, RESOURCES, TemplateError, aks_agent_pool, platforms_of_template
-from polyarch.platforms import NodePlatform
+from polyarch.images.node_templates import (
+    KINDS,
+    OFFERED,
+    RESOURCES,
+    TemplateError,
+    aks_agent_pool,
+    node_pool,
+    platforms_of_template,
+)
+from polyarch.platforms import KNOWN_ARCHITECTURES, NodePlatform
+from polyarch.selectors import Requirement
 
 pytestmark = pytest.mark.req("PL-218")
 
@@ -115,3 +127,47 @@ def test_a_size_of_azure_that_is_longer_than_any_is_not_understood(size) -> None
 def test_the_longest_size_of_azure_is_understood() -> None:
     size = "Standard_D4" + "p" * 116 + "_"
     assert aks_agent_pool(described(vmSize=size)).architectures == {"arm64"}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        [needs(ARCH, "Exists")] * 50,
+        [needs(ARCH, "NotIn", *(f"b{n}" for n in range(2_000)))],
+        [needs(ARCH, "Lt", "9")] * 50,
+        [needs(ARCH, "In", *(str(n) for n in range(10, 2_000)), "arm64")],
+    ],
+    ids=["alone", "with Exists", "with NotIn", "with Lt", "with In"],
+)
+def test_reading_a_node_pool_of_many_values_takes_time_in_proportion(others: Any) -> None:
+    """Four times the values take about four times as long, and not sixteen times."""
+
+    def cpu_seconds(values: int) -> float:
+        document = pool(needs(ARCH, "In", *(str(n) for n in range(values)), "arm64"), *others)
+        least = 60.0
+        for _ in range(3):
+            begin = time.process_time()
+            node_pool(document)
+            least = min(least, time.process_time() - begin)
+        return least
+
+    assert cpu_seconds(16_000) < 9 * cpu_seconds(4_000)
+
+
+VALUES = st.lists(st.sampled_from(["amd64", "arm64", "s390x", "x", "1", "2", "07", "-3"]), min_size=1, max_size=4)
+EXPRESSIONS = st.one_of(
+    st.tuples(st.sampled_from(["In", "NotIn"]), VALUES),
+    st.tuples(st.sampled_from(["Exists", "DoesNotExist"]), st.just([])),
+    st.tuples(st.sampled_from(["Gt", "Lt"]), st.sampled_from([["0"], ["1"], ["2"], ["10"]])),
+)
+
+
+@given(st.lists(EXPRESSIONS, max_size=5))
+def test_the_architectures_of_a_node_pool_are_those_that_match_each_requirement(expressions) -> None:
+    requirements = [Requirement(ARCH, operator, tuple(values)) for operator, values in expressions]
+    read = node_pool(pool(*(needs(ARCH, operator, *values) for operator, values in expressions)))
+    expected = {each for each in OFFERED if all(known.matches({ARCH: each}) for known in requirements)}
+    named = {value for known in requirements if known.operator == "In" for value in known.values}
+    expected |= {each for each in named & KNOWN_ARCHITECTURES if all(k.matches({ARCH: each}) for k in requirements)}
+    assert (read.architectures or set()) == expected
