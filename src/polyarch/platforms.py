@@ -236,6 +236,12 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
         return not self.os_features or self.os != "linux"
 
     @property
+    def has_processor(self) -> bool:
+        """Whether there are processors of its variant."""
+        variants = _SPECIAL_VARIANTS.get(self.architecture)
+        return variants is None or bool(variants.fullmatch(self.variant))
+
+    @property
     def known_system(self) -> bool:
         return self.os in KNOWN_SYSTEMS
 
@@ -322,8 +328,7 @@ def node_platforms(platforms: Iterable[Platform]) -> tuple[NodePlatform, ...]:
 
 def _special(platforms: Iterable[Platform]) -> set[NodePlatform]:
     """The nodes whose runtime may have been told to take one of these."""
-    known = ((each, _SPECIAL_VARIANTS.get(each.architecture)) for each in platforms)
-    return {each.node for each, variants in known if variants is None or variants.fullmatch(each.variant)}
+    return {each.node for each in platforms if each.has_processor}
 
 
 CRI_O: str = "cri-o"

@@ -6,7 +6,7 @@ alike.
 Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -381,12 +381,12 @@ def check_image_variants(place: ImageLocation) -> Iterator[FindingDraft]:
     platforms = place.resolved.platforms if place.resolved is not None else ()
     special = [platform for platform in platforms if _needs_more_than_labels(platform)]
     if special:
-        labels = ", ".join(dict.fromkeys(map(_label_for_variant, special)))
+        hints = dict.fromkeys(_variant_hint(platform, platforms) for platform in special)
         yield place.draft(
             MA009,
             f"{place.subject}: {place.name} has {', '.join(map(str, special))}, "
             "which kubernetes.io/arch and kubernetes.io/os do not show",
-            f"select such nodes by {labels}",
+            "; ".join(hints),
         )
 
 
@@ -399,13 +399,19 @@ def _needs_more_than_labels(platform: Platform) -> bool:
     return bool(platform.variant) and not usual
 
 
-def _label_for_variant(platform: Platform) -> str:
-    if platform.os_version:
+def _variant_hint(platform: Platform, platforms: Sequence[Platform]) -> str:
+    if not platform.is_usual:
+        plain = f"{platform.os}/{platform.architecture}"
+        if not platform.has_processor:
+            return f"there is no processor of {platform.architecture}/{platform.variant}: publish it as {plain}"
+        if any(each.is_usual and each.node == platform.node for each in platforms):
+            return f"runtimes take {plain}, unless they are told to take {platform}"
+        return f"publish {plain}, too: no runtime takes {platform} unless it is told to"
+    if platform.os == "windows" and platform.os_version:
         build = ".".join(platform.os_version.split(".")[:3])
-        return f"node.kubernetes.io/windows-build: {build}" if platform.os == "windows" else "a label of your own"
-    if platform.architecture == "amd64":
-        return "feature.node.kubernetes.io/cpu-cpuid.* (node-feature-discovery)"
-    return f"a label of your own for {platform.architecture}/{platform.variant}"
+        return f"select such nodes by node.kubernetes.io/windows-build: {build}"
+    what = "" if platform.os_version else f" for {platform.architecture}/{platform.variant}"
+    return f"select such nodes by a label of your own{what}"
 
 
 # -- MA010: an image has a format that current container runtimes reject -----------------------------------------------

@@ -180,7 +180,9 @@ def test_what_was_locked(digest: str, platforms: list[str], expected: list[Any])
 @pytest.mark.parametrize(
     ("platform", "part"),
     [
-        ("linux/amd64/v3", "cpu-cpuid"),
+        ("linux/amd64/v3", "runtimes take linux/amd64, unless they are told to take linux/amd64/v3"),
+        ("linux/amd64/v8", "there is no processor of amd64/v8: publish it as linux/amd64"),
+        ("linux/arm/v9", "there is no processor of arm/v9"),
         ("linux/arm/v6", "arm/v6"),
         ("windows(10.0.20348.1)/amd64", "windows-build: 10.0.20348"),
         ("linux/arm64/v9", None),
@@ -193,6 +195,23 @@ def test_what_labels_do_not_tell(platform: str, part: str | None) -> None:
     found = [each.finding for each in problems(deployment(""), {WEB: [*ALL, platform]}) if each.finding.rule == "MA009"]
     assert len(found) == (part is not None)
     assert all((part or "") in each.hint for each in found)
+
+
+@pytest.mark.parametrize(
+    ("platforms", "hint"),
+    [
+        (["linux/amd64/v3"], "publish linux/amd64, too: no runtime takes linux/amd64/v3 unless it is told to"),
+        (["linux/amd64/v2", "linux/arm64"], "publish linux/amd64, too: no runtime takes linux/amd64/v2"),
+        (["linux/amd64/v8"], "there is no processor of amd64/v8: publish it as linux/amd64"),
+        (["linux/ppc64le/power9"], "publish linux/ppc64le, too: no runtime takes linux/ppc64le/power9"),
+    ],
+)
+def test_no_label_helps_with_a_variant_that_runtimes_do_not_take(platforms: list[str], hint: str) -> None:
+    """MA009."""
+    found = [each.finding for each in problems(deployment(""), {WEB: platforms}) if each.finding.rule == "MA009"]
+    assert len(found) == 1
+    assert hint in found[0].hint
+    assert "label" not in found[0].hint
 
 
 @pytest.mark.parametrize(
