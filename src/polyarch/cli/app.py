@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError
 
 from polyarch import __version__
 from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page, names_no_command
-from polyarch.cli.options.usage_errors import other_command, sentence, with_values
+from polyarch.cli.options.usage_errors import other_command, refuse_versions, sentence, with_values
 from polyarch.cli.output.messages import NextProgram, complain, exit_code_of
 from polyarch.cli.output.terminal import takes_colour
 
@@ -79,4 +79,5 @@ def _run(words: list[str]) -> object:
             sys.stdout.write(page)
             return 0
         words = [word for word in words if word not in FLAGS]
+    refuse_versions(words)
     return app(with_values(words), exit_on_error=False, print_error=False, result_action="return_value")

@@ -176,7 +176,8 @@ _INSTANCES: Final = re.compile(r"instance-type|instance-(family|category|generat
 
 def _elsewhere(requirements: Iterable[Requirement]) -> str:
     keys = sorted({each.key for each in requirements if _INSTANCES.search(each.key)})
-    return f" (what {' and '.join(keys)} leave of the architectures was not looked at)" if keys else ""
+    leave = "leaves" if len(keys) == 1 else "leave"
+    return f" (what {' and '.join(keys)} {leave} of the architectures was not looked at)" if keys else ""
 
 
 # -- Cluster API, and OpenShift's machines -----------------------------------------------------------------------------

@@ -28,6 +28,9 @@ def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.Ca
     ("words", "problem"),
     [
         (["inspect", "--requir", "amd64", "nginx"], "inspect: there is no option --requir; did you mean --require?"),
+        (["install", "--version", "1.0"], "install: --version takes no value, got 1.0; it prints the version of "),
+        (["upgrade", "-n", "x", "--version=2"], "upgrade: --version takes no value, got 2; it prints the version of "),
+        (["report", "--require", "arm64"], "report: there is no option --require; did you mean --target?"),
         (["install", "--dryrun"], "install: there is no option --dryrun; did you mean --dry-run?"),
         (["status", "--format", "json"], "status: there is no option --format; did you mean -o json?"),
         (["status", "--format", "-v"], "status: there is no option --format; did you mean -o?"),

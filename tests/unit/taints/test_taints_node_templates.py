@@ -181,7 +181,7 @@ def test_a_pool_that_is_not_understood_is_not_judged_and_the_place_is_named(kind
 def test_requirements_that_may_decide_the_architecture_are_named() -> None:
     found = lacked(POOLS, pool(needs("In", "m7g", key="karpenter.k8s.aws/instance-family")))
     assert "karpenter.k8s.aws/instance-family" in found.detail
-    assert "was not looked at" in found.detail
+    assert "(what karpenter.k8s.aws/instance-family leaves of the architectures was not looked at)" in found.detail
 
 
 # -- what the patch makes of the taints --------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ def sentence(error: CycloptsError) -> str:
 
 ELSEWHERE: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
     ("run", "taints"): {word: f"polyarch taint {word}" for word in ("plan", "bootstrap", "apply", "clean")},
+    ("lint",): {"--fix": "polyarch fix"},
 }
 """Words of a command line that are there → word that is not of that command → the command that it is of."""
 
@@ -83,8 +84,22 @@ def other_command(words: Sequence[str]) -> str:
 # -- options that do not exist
 
 
-FAMILIAR: Final = {"--format": "-o", "--output-format": "-o", "-f": "--values", "--set": "--values"}
-"""Options of other linters and of Helm → what does the same here, in commands that have it."""
+def refuse_versions(words: Sequence[str]) -> None:
+    """``UsageError`` for a ``--version`` with a value, which would print ours and do nothing. Flags of a role are its
+    own.
+    """
+    for before, (word, after) in enumerate(pairwise((*words, ""))):
+        option, _, text = word.partition("=")
+        value = text or ("" if after.startswith("-") else after)
+        if before and option == "--version" and value and words[0] != "run":
+            raise UsageError(f"{words[0]}: --version takes no value, got {value}; it prints the version of polyarch")
+
+
+FAMILIAR: Final = {"--format": "-o", "--output-format": "-o", "-f": "--values", "--set": "--values"} | {
+    "--target": "--require",
+    "--require": "--target",
+}
+"""Options of other linters, of Helm and of other commands → what does the same here, in commands that have it."""
 
 
 def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
@@ -100,6 +115,8 @@ def _problem(path: str, words: Sequence[str], app: "App") -> str:
     known = {name: option for option in declared(app) if not option.is_argument for name in option.names}
     if word in known:
         return f"{path}: no such file, and after -- there are no options"
+    if meant := ELSEWHERE.get(app.name, {}).get(word):
+        return f"{word}: unknown option; run: {meant}"
     help_line = f"polyarch {' '.join(app.name)} --help"
     return f"{word}: unknown option; {_instead(word, _value(word, words), known, help_line)}"
 

@@ -126,6 +126,7 @@ def test_a_pattern_passes_over_what_a_directory_passes_over(run: Command) -> Non
         ("--format", "-o"),
         ("--sarif", "-o sarif"),
         ("--arm64", "--require arm64"),
+        ("--target=arm64", "--require"),
     ],
 )
 def test_a_misspelt_option_is_no_path(run: Command, word: str, meant: str) -> None:
@@ -134,6 +135,7 @@ def test_a_misspelt_option_is_no_path(run: Command, word: str, meant: str) -> No
     assert (result.code, result.out) == (2, "")
     assert f"{word.partition('=')[0]}: unknown option; did you mean {meant}?" in result.err
     assert "unknown option; polyarch lint --help lists them" in run("-z").err
+    assert "--fix: unknown option; run: polyarch fix\n" in run("--fix", "web.yaml").err
 
 
 def test_behind_two_hyphens_an_option_is_a_path(run: Command) -> None:
