@@ -30,6 +30,7 @@ def test_the_model_decides_as_the_kubelets_own_managers(peer: Callable[[str], st
     reasons: Counter[str] = Counter()
     for line, (case, expected) in zip(answered.stdout.splitlines(), played, strict=True):
         found = json.loads(line)
+        assert not [each for each in found if each.pop("devices", None)], "no case has devices"
         reasons.update(each["reason"] for each in found)
         if found[-1]["reason"] == "CannotStart":
             expected = expected[: len(found) - 1]
