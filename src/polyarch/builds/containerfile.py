@@ -359,7 +359,7 @@ class _Lexer:
         operator = self._next() if colon else operator
         is_pattern = operator in ("#", "%")
         if (colon and is_pattern) or (not colon and operator not in ("+", "-", "?", "#", "%")):
-            raise _Unresolved(self._text[begin:], f"{shown(operator)} is no operator")
+            raise _Unresolved(self._text[begin:], f"{shown(operator)} is no operator" if operator else "there is no }")
         word = self._until("}", is_pattern, is_pattern)[0]
         if self._values is None:
             return f"${{{name}{':' if colon else ''}{operator}{word}}}"

@@ -130,6 +130,8 @@ def test_what_cannot_be_expanded_is_a_warning(body: str) -> None:
         ("FROM a:${V:?give-one}\n", "no builder can expand: give-one"),
         ("FROM a:${V:=1}\n", "is no operator"),
         ("FROM a:${V:-1\n", "there is no }"),
+        ("FROM a:${V\n", "there is no }"),
+        ("FROM a:${V:\n", "there is no }"),
         ("FROM --platform=$V a\nFROM b\n", "no platform"),
         ("FROM --platform=linux/a/b/c a\n", "no platform"),
         ("FROM a\nCOPY --from=late x y\nFROM b AS late\nFROM a\nCOPY --from=0 x y\n", "does not come before"),

@@ -301,7 +301,8 @@ def _text(shown: BuildPlanView, *, keys: bool, jobs: bool, colour: bool) -> str:
     lines = [f"{where}: {styled(made.decision, style, colour=colour)} ({made.reason})\n"]
     lines += [f"  {printable(made.message)}\n"] if made.message else []
     lines += [f"  execution {printable(made.execution)}\n"] if made.execution else []
-    lines += [f"  {NOTES[each.type]}: {printable(each.message)}\n" for each in made.events if not each.execution]
+    told = [each for each in made.events if not each.execution and each.message not in made.message]
+    lines += [f"  {NOTES[each.type]}: {printable(each.message)}\n" for each in told]
     if made.per_architecture:
         rows = [Row((each.architecture, each.action, why(shown, each))) for each in made.per_architecture]
         printed = table(("ARCHITECTURE", "ACTION", "WHY"), rows, colour=colour)

@@ -65,3 +65,16 @@ def test_a_machine_os_config_is_planned_without_a_cluster(tmp_path, monkeypatch,
     assert jobs == (
         [f"build-{name}"] if len(architectures) == 1 else [f"build-{name}-{each}" for each in architectures]
     )
+
+
+@pytest.mark.req("BD-003")
+def test_a_problem_is_printed_once(tmp_path, capsys):
+    given = facts("arm64")
+    (config,) = (each for each in given["objects"] if each["kind"] == "MachineOSConfig")
+    content = "FROM configs AS final\nCOPY --from=a::b x y\n"
+    config["spec"]["containerFile"] = [{"containerfileArch": "NoArch", "content": content}]
+    (tmp_path / "facts.json").write_text(json.dumps(given), encoding="utf-8")
+    assert main(["build", "plan", "--facts", str(tmp_path / "facts.json"), "worker"]) == 2
+    out = capsys.readouterr().out
+    assert out.count("COPY names the image 'a::b'") == 1
+    assert "warning: The image of pool worker cannot be built" in out
