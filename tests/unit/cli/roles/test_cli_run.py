@@ -372,7 +372,10 @@ def test_the_kubelets_credential_plugins(started, tmp_path):
         (["run", "nobody"], "nobody"),
         (["run", "operator", "--webhook-replicas", "0"], "--webhook-replicas 0"),
         (["run", "operator", "--node-selector", "infra"], "--node-selector infra"),
-        (["run", "placement-controller", "--registries-dir", "/nonexistent"], "--registries-dir /nonexistent"),
+        (
+            ["run", "placement-controller", "--registries-dir", "/nonexistent/files"],
+            "--registries-dir /nonexistent/files",
+        ),
     ],
 )
 def test_flags_that_cannot_be_meant_are_usage_errors(started, capsys, arguments, problem):
