@@ -258,7 +258,7 @@ class FakeApi:
         self.requests.append((method.lower(), path, ""))
         if path == "/apis":
             groups = sorted({kind.group for kind in self.kinds if kind.group and kind not in self.unserved})
-            return msgspec.json.encode({"groups": [{"name": each} for each in groups]})
+            return msgspec.json.encode({"groups": [{"name": each, "versions": [{"version": "v1"}]} for each in groups]})
         if path != "/version":
             raise NotFound(404, reason="NotFound", message="the server could not find the requested resource")
         return b'{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}'

@@ -74,7 +74,7 @@ def schema() -> str:
     made["properties"]["global"] = {"type": "object"}
     made["properties"]["enabled"] = {"type": "boolean"}
     # The generator of schemas leaves out which keys a mapping may have.
-    definitions["Identity"]["properties"]["roles"]["propertyNames"] = {"enum": list(ASKING_ROLES)}
+    definitions["CloudIdentity"]["properties"]["roles"]["propertyNames"] = {"enum": list(ASKING_ROLES)}
     return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
 
 

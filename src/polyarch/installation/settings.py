@@ -125,7 +125,7 @@ class CredentialProviders(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     ] = "auto"
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class CloudIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """By what a cloud knows the roles that ask registries."""
 
     annotations: Annotated[
@@ -167,8 +167,8 @@ class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
     credential_providers: Annotated[CredentialProviders, Meta(description="The kubelet's credential plugins.")] = (
         CredentialProviders()
     )
-    identity: Annotated[Identity, Meta(description="The identity of the roles in a cloud.")] = msgspec.field(
-        default_factory=Identity
+    identity: Annotated[CloudIdentity, Meta(description="The identity of the roles in a cloud.")] = msgspec.field(
+        default_factory=CloudIdentity
     )
     global_pull_secret: Annotated[
         SecretName | None,

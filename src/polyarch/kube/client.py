@@ -447,6 +447,11 @@ async def discover(fetch: Fetch, group: str) -> tuple[Resource, ...]:
     return tuple(found)
 
 
+async def served_groups(fetch: Fetch) -> frozenset[str]:
+    """The API groups that the server has in any version. Raises ``KubernetesError``."""
+    return frozenset(group.name for group in (await _read(fetch, "/apis", _Names)).groups)
+
+
 async def is_served(fetch: Fetch, resource: Resource) -> bool:
     """Whether any version of the kind is served. Raises ``KubernetesError`` if the server cannot tell: a 404 below
     ``/apis`` is no answer, since whatever stands before an API server can send one."""

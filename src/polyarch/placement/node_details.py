@@ -8,6 +8,7 @@ clouds are read every five minutes, and only the kinds that the API server has.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ import structlog
 from polyarch.clock import Clock, deadline
 from polyarch.images.node_templates import platforms_of_template
 from polyarch.images.template_lists import TemplateClient, read_templates
+from polyarch.kube.client import served_groups
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.resources import NODES, Resource
 from polyarch.platforms import NO_RUNTIMES, NodePlatform, NodeRuntimes
@@ -36,17 +38,6 @@ class NodeDetailsClient(TemplateClient, Protocol):
     async def column(self, resource: Resource, name: str) -> dict[str, str]: ...
 
     async def raw(self, method: str, path: str) -> bytes: ...
-
-
-class _Group(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _Groups(msgspec.Struct, frozen=True):
-    groups: list[_Group]
-
-
-_decode_groups: Final = msgspec.json.Decoder(_Groups).decode
 
 
 class NodeDetails:
@@ -114,7 +105,7 @@ class NodeDetails:
     async def _read_templates(self) -> None:
         while True:
             try:
-                groups = {each.name for each in _decode_groups(await self._client.raw("GET", "/apis")).groups}
+                groups = await served_groups(partial(self._client.raw, "GET"))
                 read = await read_templates(self._client, groups)
                 found = frozenset[NodePlatform]().union(
                     *(platforms_of_template(each.kind, document) for each in read for document in each.documents)

@@ -111,7 +111,7 @@ def test_every_value_is_read_by_a_template_of_the_chart(path: Names) -> None:
 def test_the_chart_the_installer_and_the_operator_take_the_same_roles_with_an_identity() -> None:
     """The operator would not start with any other."""
     schema = msgspec.json.decode((CHART / "values.schema.json").read_bytes())
-    taken = schema["$defs"]["Identity"]["properties"]["roles"]["propertyNames"]
+    taken = schema["$defs"]["CloudIdentity"]["properties"]["roles"]["propertyNames"]
     assert taken == {"enum": list(ASKING_ROLES)}
     given = {"registries": {"identity": {"roles": {role: {"a": "b"} for role in ASKING_ROLES}}}}
     settings = msgspec.convert(given, InstallationSettings)

@@ -40,12 +40,12 @@ class PodPlace:
     """Why no constraint is written where there is none."""
     apart: str = ""
     """Why the object does not say all that its pods require: only its own contents are checked."""
-    variants: tuple["Variant", ...] = ()
+    variants: tuple["PlaceVariant", ...] = ()
     """What holds instead by what a field of the object says; the first that applies."""
 
 
 @dataclass(frozen=True)
-class Variant:
+class PlaceVariant:
     """Another reading of the same place, for objects with one of these values in a field."""
 
     field: tuple[str, ...]
@@ -120,7 +120,7 @@ def _spark(name: str, spec: str) -> Kind:
 
 def _collector() -> Kind:
     collector = PodPlace("spec", images=("spec.image",), containers=("additionalContainers",))
-    sidecar = Variant(("spec", "mode"), ("sidecar",), replace(collector, apart=SIDECARS))
+    sidecar = PlaceVariant(("spec", "mode"), ("sidecar",), replace(collector, apart=SIDECARS))
     allocator = PodPlace("spec.targetAllocator", images=("spec.targetAllocator.image",))
     return Kind(
         "OpenTelemetryCollector", (replace(collector, variants=(sidecar,)), allocator), of="OpenTelemetry Operator"
@@ -130,7 +130,7 @@ def _collector() -> Kind:
 def _inference(part: str) -> PodPlace:
     place = PodPlace(f"spec.{part}", images=(".model.image",), completed=True)
     mode = ("metadata", "annotations", "serving.kserve.io/deploymentMode")
-    deployment = Variant(mode, ("Standard", "RawDeployment"), place)
+    deployment = PlaceVariant(mode, ("Standard", "RawDeployment"), place)
     return replace(place, refused=_KSERVE, variants=(deployment,))
 
 

@@ -328,22 +328,22 @@ def _sum(lists: Iterable[Amounts]) -> dict[str, int]:
     return total
 
 
-class _Sizes(NamedTuple):
+class _ResizeStatus(NamedTuple):
     """Of containers whose resources may be changed in place."""
 
     infeasible: bool
     of: Mapping[str, ContainerStatusObject]
 
 
-_NO_SIZES: Final = _Sizes(False, {})
+_NOT_RESIZED: Final = _ResizeStatus(False, {})
 
 
-def _resized(status: StatusObject) -> _Sizes:
+def _resized(status: StatusObject) -> _ResizeStatus:
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     if not statuses and status.resources is None:
-        return _NO_SIZES
+        return _NOT_RESIZED
     pending = next((each for each in status.conditions or () if each.type == "PodResizePending"), None)
-    return _Sizes(pending is not None and pending.reason == "Infeasible", {each.name: each for each in statuses})
+    return _ResizeStatus(pending is not None and pending.reason == "Infeasible", {each.name: each for each in statuses})
 
 
 def _counted(
@@ -360,7 +360,7 @@ def _counted(
     return None if found == requests else found
 
 
-def _container(container: ContainerObject, kind: ContainerKind, sizes: _Sizes = _NO_SIZES) -> ContainerFacts:
+def _container(container: ContainerObject, kind: ContainerKind, sizes: _ResizeStatus = _NOT_RESIZED) -> ContainerFacts:
     requests, limits = _pair(container.resources, f"container {container.name}")
     seen = sizes.of.get(container.name) if kind != "init" else None
     counted = None
